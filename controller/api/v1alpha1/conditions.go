@@ -1,0 +1,39 @@
+package v1alpha1
+
+// Condition types. A type says a sentence about its object; True of a trouble means trouble.
+const (
+	// ConditionAccepted: the object is valid together with what it refers to.
+	ConditionAccepted = "Accepted"
+	// ConditionReady: the object does its work.
+	ConditionReady = "Ready"
+	// ConditionIdentified: the machine is the one that was ordered: boards, count, memory, driver, MIG placements.
+	ConditionIdentified = "Identified"
+	// ConditionVerified: the node is exactly its Blueprint, hardware and advertised resources both.
+	ConditionVerified = "Verified"
+)
+
+// Reasons of Accepted.
+const (
+	ReasonValid         = "Valid"
+	ReasonInvalidLayout = "InvalidLayout"
+	ReasonSKUMismatch   = "SKUMismatch"
+	ReasonClassNotFound = "ClassNotFound"
+	ReasonClassNotReady = "ClassNotReady"
+	ReasonInvalidClass  = "InvalidClass"
+)
+
+// Reasons of Ready.
+const (
+	ReasonReady       = "Ready"
+	ReasonNotAccepted = "NotAccepted"
+	ReasonResolving   = "Resolving"
+	ReasonCloudError  = "CloudError"
+	ReasonDraining    = "Draining"
+)
+
+// Reasons of Identified and Verified beside the findings (findings.go).
+const (
+	ReasonMatches           = "MatchesBlueprint"
+	ReasonAwaitingInventory = "AwaitingInventory"
+	ReasonAwaitingResources = "AwaitingResources"
+)

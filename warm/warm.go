@@ -1,0 +1,23 @@
+package main
+import (
+_ "github.com/NVIDIA/go-nvml/pkg/nvml"
+_ "github.com/aws/aws-sdk-go-v2/config"
+_ "github.com/aws/aws-sdk-go-v2/service/ec2"
+_ "github.com/aws/aws-sdk-go-v2/service/ssm"
+_ "github.com/awslabs/operatorpkg/status"
+_ "github.com/hashicorp/terraform-plugin-framework/resource"
+_ "github.com/hashicorp/terraform-plugin-framework/providerserver"
+_ "github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+_ "github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+_ "github.com/hashicorp/terraform-plugin-go/tfprotov6"
+_ "github.com/spf13/cobra"
+_ "k8s.io/client-go/dynamic"
+_ "k8s.io/client-go/kubernetes"
+_ "sigs.k8s.io/controller-runtime"
+_ "sigs.k8s.io/karpenter/pkg/controllers"
+_ "sigs.k8s.io/karpenter/pkg/operator"
+_ "github.com/stretchr/testify/require"
+_ "github.com/google/go-cmp/cmp"
+_ "pgregory.net/rapid"
+)
+func main(){}

@@ -1,0 +1,4 @@
+package main
+import (
+_ "github.com/hashicorp/terraform-plugin-testing/helper/resource"
+)
