@@ -107,6 +107,10 @@ type GPUNodeStatus struct {
 	// +listType=atomic
 	// +optional
 	Findings []Finding `json:"findings,omitempty"`
+	// UnverifiedSince is when the node came, or when it stopped being verified; absent while it is. The class's
+	// verification timeout counts from here.
+	// +optional
+	UnverifiedSince *metav1.Time `json:"unverifiedSince,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -1,0 +1,293 @@
+package karpenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/samber/lo"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+)
+
+// createTimeout bounds one Create: a claim without a provider id stops core's provisioning of every pool.
+const createTimeout = 20 * time.Second
+
+// Create starts the one instance of a claim, or finds the one that an earlier try started.
+func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*karpv1.NodeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+
+	current := &karpv1.NodeClaim{}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(claim), current); err != nil {
+		return nil, fmt.Errorf("reading NodeClaim %s before its launch: %w", claim.Name, err)
+	}
+	if current.UID != claim.UID || !current.DeletionTimestamp.IsZero() {
+		return nil, fmt.Errorf("NodeClaim %s is going or was replaced: nothing is launched for it", claim.Name)
+	}
+	pool, err := c.poolOf(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	options, err := c.options(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := readJournal(current)
+	if err != nil {
+		return nil, err
+	}
+	launch := &launch{provider: c, claim: current, pool: pool, options: options, journal: entry}
+	if entry.open() {
+		return launch.resume(ctx)
+	}
+	return launch.fresh(ctx)
+}
+
+// poolOf reads the pool of a claim. What is not there, or not ready, is an error that core ends the claim on.
+func (c *CloudProvider) poolOf(ctx context.Context, claim *karpv1.NodeClaim) (fleet.Pool, error) {
+	pool, err := fleet.Read(ctx, c.client, claim.Labels[v1alpha1.LabelPool])
+	var missing *fleet.ClassNotFoundError
+	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+		return fleet.Pool{}, cloudprovider.NewInsufficientCapacityError(err)
+	}
+	if err != nil {
+		return fleet.Pool{}, err
+	}
+	ready := meta.FindStatusCondition(pool.Class.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != pool.Class.Generation {
+		return fleet.Pool{}, cloudprovider.NewNodeClassNotReadyError(fmt.Errorf("GPUNodeClass %s is not ready", pool.Class.Name))
+	}
+	return pool, nil
+}
+
+// launch is one Create under way.
+type launch struct {
+	provider *CloudProvider
+	claim    *karpv1.NodeClaim
+	pool     fleet.Pool
+	options  []option
+	journal  *journal
+}
+
+// choice is an option and the offering to buy it by.
+type choice struct {
+	option
+	zone         string
+	subnet       string
+	capacityType v1alpha1.CapacityType
+	price        float64
+}
+
+// resume settles an attempt whose outcome nobody has read: adopt what it started, or ask again with the same token.
+func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
+	entry := l.journal
+	chosen, found := lo.Find(l.options, func(o option) bool { return o.Name == entry.InstanceType })
+	instance, err := l.provider.cloud.FindByToken(ctx, entry.Token)
+	switch {
+	case err == nil && !instance.State.Ending():
+		log.FromContext(ctx).Info("adopting the instance of an earlier try", "instance", instance.ID)
+		if !found {
+			return nil, l.unresolved(fmt.Errorf("instance %s runs for instance type %s, which pool %s no longer offers", instance.ID, entry.InstanceType, l.pool.Pool.Name))
+		}
+		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
+	case err == nil:
+		// It started and ended again: this token is spent.
+		return l.next(ctx, &cloud.Error{Class: cloud.ClassCapacity, Operation: "RunInstances", Code: instance.StateReason, Message: "the instance ended before its node joined"})
+	case !errors.Is(err, cloud.ErrNotFound):
+		return nil, l.unresolved(err)
+	case !found:
+		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("pool %s no longer offers %s", l.pool.Pool.Name, entry.InstanceType))
+	}
+	return l.ask(ctx, choice{
+		option: chosen, zone: entry.Zone, subnet: entry.Subnet, capacityType: entry.CapacityType,
+	}, entry.Image)
+}
+
+// fresh makes the first or next attempt of a claim that nothing is open for.
+func (l *launch) fresh(ctx context.Context) (*karpv1.NodeClaim, error) {
+	return l.next(ctx, nil)
+}
+
+// next tries the choices in order until one is launched. last is why the one before was refused.
+func (l *launch) next(ctx context.Context, last error) (*karpv1.NodeClaim, error) {
+	if last != nil {
+		if err := l.refuse(ctx, last); err != nil {
+			return nil, err
+		}
+	}
+	choices := l.choices()
+	if len(choices) == 0 {
+		return nil, l.exhausted(last)
+	}
+	chosen := choices[0]
+	attempt := 1
+	if l.journal != nil {
+		attempt = l.journal.Attempt + 1
+	}
+	if err := l.write(ctx, chosen, attempt); err != nil {
+		return nil, err
+	}
+	return l.ask(ctx, chosen, l.journal.Image)
+}
+
+// write puts the attempt into the journal, before it is made.
+func (l *launch) write(ctx context.Context, chosen choice, attempt int) error {
+	req := l.request(chosen, l.pool.Class.Status.AMI)
+	req.Token = token(l.claim, attempt, req)
+	hash, err := l.provider.cloud.RequestHash(req)
+	if err != nil {
+		return cloudprovider.NewCreateError(err, "LaunchRejected", err.Error())
+	}
+	l.journal = &journal{
+		Attempt: attempt, Token: req.Token, InstanceType: req.InstanceType, Zone: req.Zone, Subnet: req.Subnet,
+		CapacityType: req.CapacityType, Image: req.Image, RequestHash: hash, AskedAt: metav1.NewTime(l.provider.clock.Now()),
+	}
+	written, err := writeJournal(ctx, l.provider.client, l.claim, l.journal)
+	if err != nil {
+		return err
+	}
+	l.claim = written
+	return nil
+}
+
+// ask makes the attempt that the journal holds.
+func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.NodeClaim, error) {
+	req := l.request(chosen, image)
+	req.Token = l.journal.Token
+	instance, err := l.provider.cloud.Launch(ctx, req)
+	if cloud.ClassOf(err) == cloud.ClassTokenReused && err != nil {
+		// An earlier call with other bytes took effect: the class changed between the two.
+		instance, err = l.provider.cloud.FindByToken(ctx, req.Token)
+	}
+	if err == nil {
+		metrics.CountLaunch(l.pool.Pool.Name, req.InstanceType, string(req.CapacityType), metrics.ReasonLaunched)
+		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
+	}
+	class := cloud.ClassOf(err)
+	metrics.CountLaunch(l.pool.Pool.Name, req.InstanceType, string(req.CapacityType), string(class))
+	if undecided(class, err) {
+		return nil, l.unresolved(err)
+	}
+	l.provider.refused.add(offeringKey{req.InstanceType, req.Zone, req.CapacityType})
+	return l.next(ctx, err)
+}
+
+// undecided says whether the call may have started an instance all the same.
+func undecided(class cloud.Class, err error) bool {
+	return class == cloud.ClassTransient || class == cloud.ClassThrottled || errors.Is(err, cloud.ErrNotFound)
+}
+
+// unresolved keeps the claim: only its journal can say whether a machine runs for it.
+func (l *launch) unresolved(err error) error {
+	return cloudprovider.NewCreateError(err, "LaunchUnresolved", err.Error())
+}
+
+// refuse closes the open attempt in the journal.
+func (l *launch) refuse(ctx context.Context, reason error) error {
+	entry := *l.journal
+	entry.Refused = reason.Error()
+	written, err := writeJournal(ctx, l.provider.client, l.claim, &entry)
+	if err != nil {
+		return err
+	}
+	l.claim, l.journal = written, &entry
+	return nil
+}
+
+func (l *launch) exhausted(last error) error {
+	asked := strings.Join(l.claimTypes(), ", ")
+	if last == nil {
+		last = fmt.Errorf("no offering of pool %s fits the claim (%s)", l.pool.Pool.Name, asked)
+	}
+	return cloudprovider.NewInsufficientCapacityError(fmt.Errorf("launching %s for pool %s: %w", asked, l.pool.Pool.Name, last))
+}
+
+// request is the same for the same choice, to the byte.
+func (l *launch) request(chosen choice, image string) cloud.LaunchRequest {
+	labels := lo.Assign(nodeLabels(chosen.InstanceType, chosen.blueprint, chosen.zone, chosen.capacityType), l.claim.Labels)
+	taints := slices.Concat(l.claim.Spec.Taints, l.claim.Spec.StartupTaints, []corev1.Taint{karpv1.UnregisteredNoExecuteTaint})
+	return cloud.LaunchRequest{
+		Claim: cloud.Claim{
+			Name: l.claim.Name, UID: string(l.claim.UID),
+			NodePool: l.claim.Labels[karpv1.NodePoolLabelKey], Pool: l.pool.Pool.Name,
+		},
+		Class:        &l.pool.Class.GPUNodeClass,
+		InstanceType: chosen.Name,
+		Zone:         chosen.zone,
+		Subnet:       chosen.subnet,
+		CapacityType: chosen.capacityType,
+		Image:        image,
+		Labels:       lo.PickBy(labels, func(key, _ string) bool { return kubeletMaySet(key) }),
+		Taints:       taints,
+	}
+}
+
+// kubeletMaySet leaves out what the cloud controller manager sets and what NodeRestriction forbids a kubelet to set.
+// Source: kubernetes/kubernetes, plugin/pkg/admission/noderestriction.
+func kubeletMaySet(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	return !strings.HasSuffix(domain, "kubernetes.io") && !strings.HasSuffix(domain, "k8s.io")
+}
+
+func (l *launch) claimTypes() []string {
+	for _, requirement := range l.claim.Spec.Requirements {
+		if requirement.Key == corev1.LabelInstanceTypeStable {
+			return requirement.Values
+		}
+	}
+	return nil
+}
+
+// choices are the offerings that the claim may have, best first: by the pool's order of capacity types, then by price,
+// then by zone.
+func (l *launch) choices() []choice {
+	requirements := scheduling.NewNodeSelectorRequirementsWithMinValues(l.claim.Spec.Requirements...)
+	subnets := lo.SliceToMap(l.pool.Zones(), func(s v1alpha1.SubnetStatus) (string, string) { return s.Zone, s.ID })
+	var choices []choice
+	for _, option := range l.options {
+		if !requirements.IsCompatible(option.Requirements, scheduling.AllowUndefinedWellKnownLabels) ||
+			!resources.Fits(l.claim.Spec.Resources.Requests, option.Allocatable()) {
+			continue
+		}
+		for _, offering := range option.Offerings {
+			key := offeringKey{option.Name, offering.Zone(), v1alpha1.CapacityType(offering.CapacityType())}
+			if l.provider.refused.has(key) || !requirements.IsCompatible(offering.Requirements, scheduling.AllowUndefinedWellKnownLabels) {
+				continue
+			}
+			choices = append(choices, choice{
+				option: option, zone: key.zone, subnet: subnets[key.zone], capacityType: key.capacityType, price: offering.Price,
+			})
+		}
+	}
+	order := blueprint.Defaults(l.pool.Pool).CapacityTypes
+	sort.SliceStable(choices, func(i, j int) bool {
+		a, b := choices[i], choices[j]
+		if a.capacityType != b.capacityType {
+			return slices.Index(order, a.capacityType) < slices.Index(order, b.capacityType)
+		}
+		if a.price != b.price {
+			return a.price < b.price
+		}
+		return a.zone < b.zone
+	})
+	return choices
+}

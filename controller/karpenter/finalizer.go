@@ -1,0 +1,90 @@
+package karpenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+)
+
+// goneAgain is how soon an instance that is on its way out is looked at again.
+const goneAgain = time.Second
+
+// InstanceFinalizer lets a NodeClaim go when its instance is confirmed gone. Core drops its own finalizer without a call
+// to Delete while the provider id is empty, and an answer that was lost leaves it empty: the journal's token finds the
+// instance all the same.
+type InstanceFinalizer struct {
+	client client.Client
+	cloud  cloud.Cloud
+	clock  clock.PassiveClock
+}
+
+// NewInstanceFinalizer returns the reconciler.
+func NewInstanceFinalizer(c client.Client, provider cloud.Cloud, clk clock.PassiveClock) *InstanceFinalizer {
+	return &InstanceFinalizer{client: c, cloud: provider, clock: clk}
+}
+
+// Register adds the reconciler to a manager.
+func (f *InstanceFinalizer) Register(_ context.Context, m manager.Manager) error {
+	return ctrl.NewControllerManagedBy(m).
+		Named("nodeclaim.instance").
+		For(&karpv1.NodeClaim{}).
+		Complete(reconcile.AsReconciler(m.GetClient(), f))
+}
+
+// Reconcile handles a claim that is going and that core is done with.
+func (f *InstanceFinalizer) Reconcile(ctx context.Context, claim *karpv1.NodeClaim) (reconcile.Result, error) {
+	if claim.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(claim, v1alpha1.FinalizerInstance) ||
+		controllerutil.ContainsFinalizer(claim, karpv1.TerminationFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	gone, err := f.gone(ctx, claim)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !gone {
+		return reconcile.Result{RequeueAfter: goneAgain}, nil
+	}
+	stored := claim.DeepCopy()
+	controllerutil.RemoveFinalizer(claim, v1alpha1.FinalizerInstance)
+	err = f.client.Patch(ctx, claim, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// gone says whether no instance runs for the claim, and asks for the end of one that does.
+func (f *InstanceFinalizer) gone(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
+	entry, err := readJournal(claim)
+	if err != nil {
+		return false, err
+	}
+	if !entry.open() {
+		return true, nil
+	}
+	instance, err := f.cloud.FindByToken(ctx, entry.Token)
+	if errors.Is(err, cloud.ErrNotFound) {
+		return f.clock.Since(entry.AskedAt.Time) > lagAllowance, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("finding the instance of NodeClaim %s: %w", claim.Name, err)
+	}
+	if instance.State.Gone() {
+		return true, nil
+	}
+	if !instance.State.Ending() {
+		if err := f.cloud.Terminate(ctx, instance.ID); err != nil && !errors.Is(err, cloud.ErrNotFound) {
+			return false, fmt.Errorf("ending instance %s of NodeClaim %s: %w", instance.ID, claim.Name, err)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,198 @@
+package karpenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
+)
+
+// GetInstanceTypes returns the Blueprints of a pool as core's instance types. For NodePools of other node classes, and
+// for a pool that is not accepted, there are none: nothing can be launched.
+func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
+	ref := nodePool.Spec.Template.Spec.NodeClassRef
+	name := nodePool.Labels[v1alpha1.LabelPool]
+	if ref == nil || ref.Group != v1alpha1.Group || ref.Kind != v1alpha1.KindGPUNodeClass || name == "" {
+		return nil, nil
+	}
+	pool, err := fleet.Read(ctx, c.client, name)
+	var missing *fleet.ClassNotFoundError
+	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.instanceTypes(ctx, pool)
+}
+
+// option is an instance type as core sees it, with the Blueprint that it came from.
+type option struct {
+	*cloudprovider.InstanceType
+	blueprint v1alpha1.Blueprint
+}
+
+func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*cloudprovider.InstanceType, error) {
+	options, err := c.options(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	types := make([]*cloudprovider.InstanceType, 0, len(options))
+	for _, option := range options {
+		types = append(types, option.InstanceType)
+	}
+	return types, nil
+}
+
+func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option, error) {
+	var options []option
+	for _, name := range pool.InstanceTypes() {
+		bp, err := pool.Blueprint(name)
+		var invalid *blueprint.Error
+		if errors.As(err, &invalid) {
+			// The pool says why in its Accepted condition. One bad entry refuses the whole pool there, and so here.
+			log.FromContext(ctx).V(1).Info("pool is not accepted", "pool", pool.Pool.Name, "reason", invalid.Error())
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		kind, known := machine.Lookup(name)
+		if !known {
+			return nil, fmt.Errorf("instance type %q compiled, but is not in the table", name)
+		}
+		options = append(options, option{InstanceType: c.instanceType(pool, kind, bp), blueprint: bp})
+	}
+	return options, nil
+}
+
+func (c *CloudProvider) instanceType(pool fleet.Pool, kind machine.Type, bp v1alpha1.Blueprint) *cloudprovider.InstanceType {
+	offerings := c.offerings(pool, kind)
+	return &cloudprovider.InstanceType{
+		Name:         kind.Name,
+		Requirements: instanceRequirements(kind, bp, offerings),
+		Offerings:    offerings,
+		Capacity:     capacity(kind, bp, pool.Class.Spec.Cloud.AWS.RootVolume.SizeGiB),
+		Overhead:     overhead(kind),
+	}
+}
+
+// offerings are the pool's zones times its capacity types. Those that the cloud refused lately are closed.
+func (c *CloudProvider) offerings(pool fleet.Pool, kind machine.Type) cloudprovider.Offerings {
+	var offerings cloudprovider.Offerings
+	for _, capacityType := range blueprint.Defaults(pool.Pool).CapacityTypes {
+		for _, subnet := range pool.Zones() {
+			offerings = append(offerings, &cloudprovider.Offering{
+				Requirements: scheduling.NewRequirements(
+					scheduling.NewRequirement(karpv1.CapacityTypeLabelKey, corev1.NodeSelectorOpIn, string(capacityType)),
+					scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, subnet.Zone),
+				),
+				Price:     price(kind),
+				Available: !c.refused.has(offeringKey{kind.Name, subnet.Zone, capacityType}),
+			})
+		}
+	}
+	return offerings
+}
+
+// unknownPrice stands for a price that no table has. It only orders: an unknown price must come last, and not first as 0.
+const unknownPrice = 1e6
+
+func price(kind machine.Type) float64 {
+	if !kind.HasPrice {
+		return unknownPrice
+	}
+	return kind.PricePerHour
+}
+
+func instanceRequirements(kind machine.Type, bp v1alpha1.Blueprint, offerings cloudprovider.Offerings) scheduling.Requirements {
+	var zones, capacityTypes []string
+	for _, offering := range offerings.Available() {
+		zones = append(zones, offering.Zone())
+		capacityTypes = append(capacityTypes, offering.CapacityType())
+	}
+	in := func(key string, values ...string) *scheduling.Requirement {
+		return scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, values...)
+	}
+	requirements := scheduling.NewRequirements(
+		in(corev1.LabelInstanceTypeStable, kind.Name),
+		in(corev1.LabelArchStable, kind.Arch),
+		in(corev1.LabelOSStable, string(corev1.Linux)),
+		in(corev1.LabelTopologyZone, zones...),
+		in(karpv1.CapacityTypeLabelKey, capacityTypes...),
+	)
+	for _, key := range wellKnownLabels() {
+		if value, set := bp.Labels[key]; set {
+			requirements.Add(in(key, value))
+		} else {
+			requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+		}
+	}
+	return requirements
+}
+
+// vmOverhead is the share of an instance's memory that the hypervisor and kernel keep, as karpenter-provider-aws assumes
+// by default (VM_MEMORY_OVERHEAD_PERCENT = 0.075).
+const vmOverhead = 0.075
+
+// maxPods bounds pods a node below what any of the GPU instance types' images allow.
+const maxPods = 110
+
+func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int32) corev1.ResourceList {
+	memoryMiB := int64(math.Floor(float64(kind.MemoryMiB) * (1 - vmOverhead)))
+	list := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(kind.VCPU), resource.DecimalSI),
+		corev1.ResourceMemory:           resource.MustParse(strconv.FormatInt(memoryMiB, 10) + "Mi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse(strconv.Itoa(int(diskGiB)) + "Gi"),
+		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+	}
+	for name, quantity := range bp.Resources {
+		list[name] = quantity
+	}
+	return list
+}
+
+// overhead is what nodeadm reserves for the kubelet on AL2023: 255 MiB and 11 MiB a pod, CPU in falling shares, and the
+// kubelet's eviction threshold of 100 MiB. Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet.
+func overhead(kind machine.Type) *cloudprovider.InstanceTypeOverhead {
+	return &cloudprovider.InstanceTypeOverhead{
+		KubeReserved: corev1.ResourceList{
+			corev1.ResourceCPU:              *resource.NewMilliQuantity(reservedMilliCPU(kind.VCPU), resource.DecimalSI),
+			corev1.ResourceMemory:           resource.MustParse(strconv.Itoa(255+11*maxPods) + "Mi"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("1Gi"),
+		},
+		EvictionThreshold: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi")},
+	}
+}
+
+// reservedMilliCPU is 6% of the first core, 1% of the second, 0.5% of the next two, 0.25% of the rest.
+func reservedMilliCPU(vcpu int) int64 {
+	var milli float64
+	for core := 1; core <= vcpu; core++ {
+		switch {
+		case core == 1:
+			milli += 60
+		case core == 2:
+			milli += 10
+		case core <= 4:
+			milli += 5
+		default:
+			milli += 2.5
+		}
+	}
+	return int64(milli)
+}

@@ -1,0 +1,223 @@
+// Package nodepool keeps GPUNodePools: it compiles a Blueprint for each instance type, writes one Karpenter NodePool an
+// entry of machines, the device plugin's configuration and the priority classes, and says Accepted, then Ready. A pool
+// that is deleted keeps its finalizer until every instance is confirmed gone.
+package nodepool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/samber/lo"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+)
+
+// Lister tells which instances exist, so that a deleted pool can wait for the last.
+type Lister interface {
+	List(ctx context.Context, cluster string) ([]cloud.Instance, error)
+}
+
+// Controller reconciles GPUNodePools.
+type Controller struct {
+	client  client.Client
+	lister  Lister
+	cluster string
+}
+
+// NewController returns a reconciler for the pools of one cluster.
+func NewController(c client.Client, lister Lister, cluster string) *Controller {
+	return &Controller{client: c, lister: lister, cluster: cluster}
+}
+
+// Register adds the reconciler to a manager. A pool is looked at again when anything changes that its Blueprints are
+// compiled from or that its status counts.
+func (c *Controller) Register(_ context.Context, m manager.Manager) error {
+	byLabel := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return request(o.GetLabels()[v1alpha1.LabelPool])
+	})
+	return ctrl.NewControllerManagedBy(m).
+		Named("gpunodepool").
+		For(&v1alpha1.GPUNodePool{}).
+		Owns(&karpv1.NodePool{}).
+		Watches(&karpv1.NodeClaim{}, byLabel).
+		Watches(&v1alpha1.GPUNode{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return request(o.(*v1alpha1.GPUNode).Spec.Pool)
+		})).
+		Watches(nodeclass.New(), handler.EnqueueRequestsFromMapFunc(c.poolsOfClass)).
+		Watches(&v1alpha1.MIGLayout{}, handler.EnqueueRequestsFromMapFunc(c.poolsOfLayout)).
+		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+func request(pool string) []reconcile.Request {
+	if pool == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: pool}}}
+}
+
+func (c *Controller) poolsOfClass(ctx context.Context, o client.Object) []reconcile.Request {
+	return c.poolsOfClasses(ctx, map[string]bool{o.GetName(): true})
+}
+
+func (c *Controller) poolsOfLayout(ctx context.Context, o client.Object) []reconcile.Request {
+	classes := &nodeclass.ObjectList{}
+	if err := c.client.List(ctx, classes); err != nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for i := range classes.Items {
+		if lo.Contains(classes.Items[i].Spec.Sharing.Layouts, o.GetName()) {
+			names[classes.Items[i].Name] = true
+		}
+	}
+	return c.poolsOfClasses(ctx, names)
+}
+
+func (c *Controller) poolsOfClasses(ctx context.Context, classes map[string]bool) []reconcile.Request {
+	pools := &v1alpha1.GPUNodePoolList{}
+	if err := c.client.List(ctx, pools); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range pools.Items {
+		if classes[pools.Items[i].Spec.NodeClassRef.Name] {
+			requests = append(requests, request(pools.Items[i].Name)...)
+		}
+	}
+	return requests
+}
+
+// Reconcile brings one pool up to date.
+func (c *Controller) Reconcile(ctx context.Context, pool *v1alpha1.GPUNodePool) (reconcile.Result, error) {
+	if !pool.DeletionTimestamp.IsZero() {
+		return c.finalize(ctx, pool)
+	}
+	if controllerutil.AddFinalizer(pool, v1alpha1.FinalizerPool) {
+		// Only the finalizer is written, with the resource version as the lock: a list is replaced whole by a merge patch.
+		stored := pool.DeepCopy()
+		controllerutil.RemoveFinalizer(stored, v1alpha1.FinalizerPool)
+		if err := c.client.Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	stored := pool.DeepCopy()
+	err := c.sync(ctx, pool)
+	if patchErr := c.patchStatus(ctx, stored, pool); patchErr != nil {
+		return reconcile.Result{}, errors.Join(err, patchErr)
+	}
+	return reconcile.Result{}, err
+}
+
+func (c *Controller) patchStatus(ctx context.Context, stored, pool *v1alpha1.GPUNodePool) error {
+	if equality.Semantic.DeepEqual(stored.Status, pool.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(c.client.Status().Patch(ctx, pool, client.MergeFrom(stored)))
+}
+
+// sync compiles, writes what follows and sets the pool's status.
+func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	effective := blueprint.Defaults(pool)
+	pool.Status.Effective = &effective
+	if err := c.count(ctx, pool); err != nil {
+		return err
+	}
+	blueprints, refusal, err := c.compile(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		// What already runs stays: a pool that is no longer accepted launches nothing new, since its NodePools go only
+		// when the pool goes and GetInstanceTypes compiles from the same inputs.
+		setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionFalse, refusal.reason, refusal.message)
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotAccepted, "the pool is not accepted: nothing is launched")
+		pool.Status.Blueprints = nil
+		return nil
+	}
+	pool.Status.Blueprints = summaries(blueprints)
+	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid, accepted(blueprints))
+
+	if err := c.apply(ctx, pool, blueprints, effective); err != nil {
+		return err
+	}
+	return c.setReady(ctx, pool)
+}
+
+// refusal is why a pool is not accepted.
+type refusal struct{ reason, message string }
+
+// compile returns the pool's Blueprints, or the refusal of the first that cannot be.
+func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]v1alpha1.Blueprint, *refusal, error) {
+	if violations := v1alpha1.ValidateGPUNodePool(&pool.Spec); len(violations) > 0 {
+		return nil, &refusal{v1alpha1.ReasonInvalidClass, violations[0].Path + ": " + violations[0].Message}, nil
+	}
+	inputs, err := fleet.Of(ctx, c.client, pool)
+	var missing *fleet.ClassNotFoundError
+	if errors.As(err, &missing) {
+		return nil, &refusal{v1alpha1.ReasonClassNotFound, missing.Error()}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var blueprints []v1alpha1.Blueprint
+	for _, instanceType := range inputs.InstanceTypes() {
+		bp, err := inputs.Blueprint(instanceType)
+		var invalid *blueprint.Error
+		if errors.As(err, &invalid) {
+			return nil, &refusal{invalid.Reason, invalid.Error()}, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		blueprints = append(blueprints, bp)
+	}
+	return blueprints, nil, nil
+}
+
+// setReady says whether the pool can launch: its class is resolved and core has accepted its NodePools.
+func (c *Controller) setReady(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	inputs, err := fleet.Of(ctx, c.client, pool)
+	if err != nil {
+		return err
+	}
+	ready := meta.FindStatusCondition(inputs.Class.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil || ready.ObservedGeneration != inputs.Class.Generation:
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonResolving,
+			fmt.Sprintf("GPUNodeClass %s is being resolved", inputs.Class.Name))
+	case ready.Status != metav1.ConditionTrue:
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonClassNotReady,
+			fmt.Sprintf("GPUNodeClass %s is not ready: %s", inputs.Class.Name, ready.Message))
+	case len(inputs.Zones()) == 0:
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonClassNotReady,
+			fmt.Sprintf("no subnet of GPUNodeClass %s is in the pool's zones %v", inputs.Class.Name, pool.Spec.Zones))
+	default:
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "the pool launches what its pods ask for")
+	}
+	return nil
+}
+
+func setCondition(pool *v1alpha1.GPUNodePool, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: pool.Generation,
+	})
+}
+
+// drainCheck is how often a pool that is going looks for instances that no watch tells of.
+const drainCheck = 2 * time.Second

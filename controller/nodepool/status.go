@@ -1,0 +1,75 @@
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
+)
+
+func summaries(blueprints []v1alpha1.Blueprint) []v1alpha1.BlueprintSummary {
+	out := make([]v1alpha1.BlueprintSummary, 0, len(blueprints))
+	for _, bp := range blueprints {
+		out = append(out, v1alpha1.BlueprintSummary{
+			InstanceType: bp.InstanceType,
+			GPUModel:     bp.GPU.Model,
+			GPUs:         bp.GPU.Count,
+			Resources:    bp.Resources,
+			PricePerHour: bp.PricePerHour,
+			PriceAsOf:    bp.PriceAsOf,
+			Hash:         bp.Hash,
+		})
+	}
+	return out
+}
+
+// accepted says in a sentence what a node of the pool offers.
+func accepted(blueprints []v1alpha1.Blueprint) string {
+	parts := make([]string, 0, len(blueprints))
+	for _, bp := range blueprints {
+		parts = append(parts, fmt.Sprintf("%s offers %s", bp.InstanceType, fleet.Words(bp.Resources)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// count sets the pool's node counts from its NodeClaims and GPUNodes.
+func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}); err != nil {
+		return fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
+	}
+	nodes := &v1alpha1.GPUNodeList{}
+	if err := c.client.List(ctx, nodes); err != nil {
+		return fmt.Errorf("listing GPUNodes: %w", err)
+	}
+	var counts v1alpha1.NodeCounts
+	var verifiedGPUs int32
+	for i := range claims.Items {
+		if claims.Items[i].Status.ProviderID == "" {
+			continue
+		}
+		counts.Total++
+		if instanceType, known := machine.Lookup(claims.Items[i].Labels[corev1.LabelInstanceTypeStable]); known {
+			counts.GPUs += int32(instanceType.GPU.Count)
+		}
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		if node.Spec.Pool == pool.Name && meta.IsStatusConditionTrue(node.Status.Conditions, v1alpha1.ConditionVerified) {
+			counts.Verified++
+			verifiedGPUs += node.Spec.GPU.Count
+		}
+	}
+	pool.Status.Nodes = counts
+	metrics.SetPoolGPUs(pool.Name, int(verifiedGPUs), int(counts.GPUs-verifiedGPUs))
+	return nil
+}
