@@ -111,7 +111,7 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
 	case err == nil:
 		// It started and ended again: this token is spent.
-		return l.next(ctx, &cloud.Error{Class: cloud.ClassCapacity, Operation: "RunInstances", Code: instance.StateReason, Message: "the instance ended before its node joined"})
+		return l.next(ctx, ended(instance))
 	case !errors.Is(err, cloud.ErrNotFound):
 		return nil, l.unresolved(err)
 	case !found:
@@ -174,9 +174,13 @@ func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.
 	req := l.request(chosen, image)
 	req.Token = l.journal.Token
 	instance, err := l.provider.cloud.Launch(ctx, req)
-	if cloud.ClassOf(err) == cloud.ClassTokenReused && err != nil {
-		// An earlier call with other bytes took effect: the class changed between the two.
+	if err != nil && cloud.ClassOf(err) == cloud.ClassTokenReused {
+		// An earlier call took effect, with other bytes since the class changed between the two, or its instance has
+		// ended since.
 		instance, err = l.provider.cloud.FindByToken(ctx, req.Token)
+	}
+	if err == nil && instance.State.Ending() {
+		err = ended(instance)
 	}
 	if err == nil {
 		metrics.CountLaunch(l.pool.Pool.Name, req.InstanceType, string(req.CapacityType), metrics.ReasonLaunched)
@@ -189,6 +193,14 @@ func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.
 	}
 	l.provider.refused.add(offeringKey{req.InstanceType, req.Zone, req.CapacityType})
 	return l.next(ctx, err)
+}
+
+// ended says that a token is spent: its instance started and is gone again, as when a cloud finds no host after all.
+func ended(instance cloud.Instance) error {
+	return &cloud.Error{
+		Class: cloud.ClassCapacity, Operation: "launch", Code: instance.StateReason,
+		Message: fmt.Sprintf("instance %s ended before its node joined", instance.ID),
+	}
 }
 
 // undecided says whether the call may have started an instance all the same.

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
+)
+
+// Demo builds what is missing, starts a stack of its own in a temporary directory, tells the incident to out and stops
+// the stack. It returns the first thing that is not so.
+func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
+	n := newNarrator(out)
+	n.head("gpufleet: a GPU pod sits Pending, GPUs look free, and nobody can say why. Watch it end.")
+	if err := stack.Preflight(ctx); err != nil {
+		return err
+	}
+	if err := n.step("build what is missing: control plane, controller, agent, provider, a fake NVML", func() (string, error) {
+		return "built", stack.Build(ctx, out)
+	}); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "gpufleet-demo-")
+	if err != nil {
+		return err
+	}
+	var running *stack.Stack
+	defer func() {
+		err = errors.Join(err, closeDemo(running, dir, keepLogs, err != nil, n))
+	}()
+	if err := n.step("start a real control plane, an emulated AWS region and the controller", func() (string, error) {
+		running, err = stack.Start(ctx, stack.Options{Dir: dir + "/stack"})
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("Kubernetes at %s, EC2 at %s, metrics at %s", running.Server, running.Endpoint, running.MetricsURL), nil
+	}); err != nil {
+		return err
+	}
+	scene, err := NewScene(ctx, running, dir)
+	if err != nil {
+		return err
+	}
+	for _, step := range Incident() {
+		if err := n.step(step.Title, func() (string, error) { return step.Do(ctx, scene) }); err != nil {
+			return err
+		}
+	}
+	n.head(fmt.Sprintf("All of it held, in %s. Next: make up, then follow examples/quickstart/README.md.", n.elapsed()))
+	return nil
+}
+
+// closeDemo stops the stack. After a failure the directory with all logs stays.
+func closeDemo(running *stack.Stack, dir, keepLogs string, failed bool, n *narrator) error {
+	var err error
+	if running != nil {
+		err = running.Stop()
+	}
+	if failed || keepLogs != "" {
+		n.head("Logs of every part are in " + dir)
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// narrator tells a story to a person: a numbered line for each step, below it what was observed and how long it took.
+type narrator struct {
+	out    io.Writer
+	colour bool
+	began  time.Time
+	count  int
+}
+
+func newNarrator(out io.Writer) *narrator {
+	file, isFile := out.(*os.File)
+	n := &narrator{out: out, began: time.Now()}
+	if isFile && os.Getenv("NO_COLOR") == "" {
+		info, err := file.Stat()
+		n.colour = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
+	return n
+}
+
+func (n *narrator) paint(code, text string) string {
+	if !n.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (n *narrator) head(text string) { fmt.Fprintf(n.out, "\n%s\n\n", n.paint("1", text)) }
+
+func (n *narrator) elapsed() string { return seconds(time.Since(n.began)) }
+
+func (n *narrator) step(title string, do func() (string, error)) error {
+	n.count++
+	fmt.Fprintf(n.out, "%2d  %s\n", n.count, n.paint("1", title))
+	began := time.Now()
+	observed, err := do()
+	took := seconds(time.Since(began))
+	if err != nil {
+		fmt.Fprintf(n.out, "    %s %s\n", n.paint("31", "not so, after "+took+":"), strings.ReplaceAll(err.Error(), "\n", "\n    "))
+		return fmt.Errorf("step %d, %s: %w", n.count, title, err)
+	}
+	fmt.Fprintf(n.out, "    %s %s\n", n.paint("32", "observed in "+took+":"), observed)
+	return nil
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

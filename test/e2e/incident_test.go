@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
+)
+
+// start builds what is missing and starts a stack that ends with the test.
+func start(t *testing.T) (context.Context, *Scene) {
+	t.Helper()
+	ctx := t.Context()
+	if err := stack.Build(ctx, testWriter{t}); err != nil {
+		t.Fatal(err)
+	}
+	running, err := stack.Start(ctx, stack.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := running.Stop(); err != nil {
+			t.Errorf("stopping the stack: %v", err)
+		}
+	})
+	scene, err := NewScene(ctx, running, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, scene
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(string(p))
+	return len(p), nil
+}
+
+// TestC11_NoPodBindsBeforeTheLayoutIsThere plays the demo's story: among its steps is the order of the writes, matching
+// inventory before the taint goes, taint gone before the first binding.
+func TestC11_NoPodBindsBeforeTheLayoutIsThere(t *testing.T) {
+	ctx, scene := start(t)
+	for _, step := range Incident() {
+		ok := t.Run(step.Title, func(t *testing.T) {
+			observed, err := step.Do(ctx, scene)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(observed)
+		})
+		if !ok {
+			t.FailNow()
+		}
+	}
+}
