@@ -171,7 +171,7 @@ func resolve(profiles []Profile, w v1alpha1.MIGInstance) (Profile, error) {
 	place := Placement{Start: w.Start, Size: w.Size}
 	var offered []string
 	for _, p := range profiles {
-		if p.ComputeSlices == w.ComputeSlices  && slices.Contains(p.Placements, place) {
+		if p.ComputeSlices == w.ComputeSlices && ending(p.Name) == ending(w.Profile) && slices.Contains(p.Placements, place) {
 			return p, nil
 		}
 		offered = append(offered, p.Name)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodepool"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
@@ -202,22 +203,26 @@ func testPool() *v1alpha1.GPUNodePool {
 	}
 }
 
-// nodePool is the Karpenter NodePool of one entry of the pool's machines, as the pool's reconciler writes it.
-func (w *world) nodePool(t *testing.T, entry int) *karpv1.NodePool {
+// blueprint compiles the pool's Blueprint on the first instance type of its first entry.
+func (w *world) blueprint(t *testing.T) v1alpha1.Blueprint { return w.blueprintOf(t, 0) }
+
+func (w *world) blueprintOf(t *testing.T, entry int) v1alpha1.Blueprint {
 	t.Helper()
-	class := testClass()
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(class), class); err != nil {
-		t.Fatal(err)
-	}
-	layout := &v1alpha1.MIGLayout{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "h100-7x1g10gb"}, layout); err != nil {
-		t.Fatal(err)
-	}
-	bp, err := blueprint.Compile(w.pool, &class.GPUNodeClass, map[string]*v1alpha1.MIGLayout{layout.Name: layout}, w.pool.Spec.Machines[entry].InstanceTypes[0])
+	inputs, err := fleet.Of(t.Context(), w.client, w.pool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nodepool.NodePool(w.pool, entry, bp, blueprint.Defaults(w.pool))
+	bp, err := inputs.Blueprint(w.pool.Spec.Machines[entry].InstanceTypes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bp
+}
+
+// nodePool is the Karpenter NodePool of one entry of the pool's machines, as the pool's reconciler writes it.
+func (w *world) nodePool(t *testing.T, entry int) *karpv1.NodePool {
+	t.Helper()
+	return nodepool.NodePool(w.pool, entry, w.blueprintOf(t, entry), blueprint.Defaults(w.pool))
 }
 
 // claim creates a NodeClaim as core would for the pool's first entry, asking for the given instance types.

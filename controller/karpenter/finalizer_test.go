@@ -1,0 +1,117 @@
+package karpenter
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+)
+
+// going launches for a claim with a lost answer, deletes the claim and drops core's finalizer, as core does for a claim
+// without a provider id.
+func going(t *testing.T, w *world) *karpv1.NodeClaim {
+	t.Helper()
+	claim := w.claim(t, "a")
+	w.cloud.loseAnswer = &cloud.Error{Class: cloud.ClassTransient, Operation: "RunInstances", Err: errors.New("connection reset")}
+	if _, err := w.Create(t.Context(), claim); err == nil {
+		t.Fatal("want an error")
+	}
+	claim = w.reread(t, claim)
+	remove(t, w, claim)
+	claim = w.reread(t, claim)
+	controllerutil.RemoveFinalizer(claim, karpv1.TerminationFinalizer)
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	return w.reread(t, claim)
+}
+
+func (w *world) finalize(t *testing.T, claim *karpv1.NodeClaim) {
+	t.Helper()
+	if _, err := NewInstanceFinalizer(w.client, w.cloud, w.clock).Reconcile(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) exists(t *testing.T, claim *karpv1.NodeClaim) bool {
+	t.Helper()
+	err := w.client.Get(t.Context(), client.ObjectKeyFromObject(claim), &karpv1.NodeClaim{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestInstanceFinalizer_EndsTheInstanceOfALostAnswerBeforeTheClaimGoes(t *testing.T) {
+	w := newWorld(t)
+	claim := going(t, w)
+	w.finalize(t, claim)
+	if len(w.cloud.terminated) != 1 {
+		t.Fatalf("terminated %v, want the one instance", w.cloud.terminated)
+	}
+	if !w.exists(t, claim) {
+		t.Fatal("the claim went while its instance was still shutting down")
+	}
+	w.cloud.setState(cloud.StateTerminated)
+	w.finalize(t, w.reread(t, claim))
+	if w.exists(t, claim) {
+		t.Error("the claim stays although its instance is gone")
+	}
+}
+
+func TestInstanceFinalizer_DoesNotBelieveNotFoundWhileTheCloudMayLag(t *testing.T) {
+	w := newWorld(t)
+	claim := going(t, w)
+	w.cloud.hidden = true
+	w.finalize(t, claim)
+	if !w.exists(t, claim) {
+		t.Fatal("the claim went on a first NotFound")
+	}
+	w.clock.Step(lagAllowance + time.Second)
+	w.finalize(t, w.reread(t, claim))
+	if w.exists(t, claim) {
+		t.Error("the claim stays although the cloud has had its time")
+	}
+}
+
+func TestInstanceFinalizer_WaitsForCore(t *testing.T) {
+	w := newWorld(t)
+	claim := w.claim(t, "a")
+	if _, err := w.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, w, claim)
+	w.finalize(t, w.reread(t, claim))
+	if len(w.cloud.terminated) != 0 {
+		t.Error("the instance was ended while core still drains its node")
+	}
+}
+
+func TestDelete_SaysNotFoundOnlyWhenTheInstanceIsGone(t *testing.T) {
+	w := newWorld(t)
+	claim := w.claim(t, "a")
+	created, err := w.Create(t.Context(), claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.ProviderID = created.Status.ProviderID
+	for range 2 {
+		if err := w.Delete(t.Context(), claim); err != nil {
+			t.Fatalf("while it ends: %v", err)
+		}
+	}
+	if len(w.cloud.terminated) != 1 {
+		t.Errorf("%d calls to terminate, want one", len(w.cloud.terminated))
+	}
+	w.cloud.setState(cloud.StateTerminated)
+	if err := w.Delete(t.Context(), claim); !cloudprovider.IsNodeClaimNotFoundError(err) {
+		t.Errorf("when it is gone: %v, want NodeClaimNotFound", err)
+	}
+}
