@@ -214,6 +214,17 @@ func TestAgent_C13_DoesNotAskADriverThatLiesUntilItAgrees(t *testing.T) {
 	}
 }
 
+func TestAgent_C16_AppliesTheLayoutWhenTheModeThatWaitedIsInEffect(t *testing.T) {
+	board := h100(false)
+	board.pends = 3
+	c := client(gpuNode("h1", layoutOf(sevenOnes(), 0)))
+	start(t, c, &fakeLibrary{boards: []*fakeBoard{board}}, 5*time.Millisecond)
+	eventually(t, "the layout is applied", func() bool {
+		inv := reported(t, c).Inventory
+		return inv != nil && instances(*inv) == 7
+	})
+}
+
 func TestAgent_NeverCutsAVerifiedNode(t *testing.T) {
 	board := h100(false)
 	verified := metav1.Condition{Type: v1alpha1.ConditionVerified, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMatches}

@@ -48,8 +48,10 @@ type fakeBoard struct {
 	// calls are the changes that were asked for.
 	calls []string
 	lost  bool
-	// stuck: SetMIGMode succeeds and changes nothing; held: it fails and leaves the mode pending.
+	// stuck: SetMIGMode succeeds and changes nothing; held: it fails and leaves the mode pending; so
+	// many times as pends says it succeeds and the mode waits for a reset.
 	stuck, held bool
+	pends       int
 	// createErr fails every Create; silent makes it succeed and create nothing.
 	createErr error
 	silent    bool
@@ -68,7 +70,9 @@ func (b *fakeBoard) SetMIGMode(enabled bool) error {
 	if b.held {
 		return errors.New("In use by another client")
 	}
-	b.mode.Enabled = enabled
+	if b.pends--; b.pends < 0 {
+		b.mode.Enabled = enabled
+	}
 	return nil
 }
 func (b *fakeBoard) Profiles() ([]Profile, error) { return b.profiles, nil }

@@ -33,6 +33,8 @@ func TestPass_ChangesABoardOnlyWhereItDiffersFromTheLayout(t *testing.T) {
 			[]string{"create 1g.20gb 6:2"}},
 		{"a profile that the driver names otherwise is found by its slices and place", h100(true), []v1alpha1.MIGInstance{wanted("3g.39gb", 3, 0, 4)},
 			[]string{"create 3g.40gb 0:4"}},
+		{"MIG mode that the next reset would end is set again", func() *fakeBoard { b := h100(true); b.mode.PendingEnabled = false; return b }(),
+			[]v1alpha1.MIGInstance{wanted("2g.20gb", 2, 0, 2)}, []string{"mode true", "create 2g.20gb 0:2"}},
 		{"C17: a board that stays whole leaves MIG mode", with(h100(true), one), nil, []string{"destroy 0:1", "mode false"}},
 		{"a whole board is left alone", h100(false), nil, nil},
 		{"a board that cannot do MIG and need not is left alone", &fakeBoard{name: "Tesla T4"}, nil, nil},

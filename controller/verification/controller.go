@@ -231,8 +231,8 @@ func (c *Controller) timeout(ctx context.Context, claim *karpv1.NodeClaim) (time
 	if err != nil {
 		return 0, err
 	}
-	if pool.Class.Spec.Verification.Timeout.Duration > 0 {
-		return pool.Class.Spec.Verification.Timeout.Duration, nil
+	if timeout := pool.Class.Spec.Verification.Timeout; timeout != nil {
+		return timeout.Duration, nil
 	}
 	return time.ParseDuration(v1alpha1.DefaultVerificationTimeout)
 }

@@ -98,8 +98,7 @@ func ValidateGPUNodeClass(spec *GPUNodeClassSpec) []Violation {
 	if spec.Driver != nil {
 		v.matches("spec.driver.minVersion", spec.Driver.MinVersion, driverVersionPattern())
 	}
-	timeout := spec.Verification.Timeout.Duration
-	if timeout != 0 && (timeout < MinVerificationTimeout || timeout > MaxVerificationTimeout) {
+	if timeout := spec.Verification.Timeout; timeout != nil && (timeout.Duration < MinVerificationTimeout || timeout.Duration > MaxVerificationTimeout) {
 		v.add("spec.verification.timeout", MessageVerificationTimeout)
 	}
 	return v

@@ -70,9 +70,11 @@ func TestValidateGPUNodeClass(t *testing.T) {
 			[]violation{{"spec.cloud.aws.cluster.certificateAuthority", "must be given"}}},
 		{"a driver that is no version", func(s *v1alpha1.GPUNodeClassSpec) { s.Driver.MinVersion = "R550" },
 			[]violation{{"spec.driver.minVersion", `"R550" does not match ^[0-9]+(\.[0-9]+){0,2}$`}}},
-		{"a hasty deadline", func(s *v1alpha1.GPUNodeClassSpec) { s.Verification.Timeout.Duration = 59 * time.Second },
+		{"a hasty deadline", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Verification.Timeout = &metav1.Duration{Duration: 59 * time.Second}
+		},
 			[]violation{{"spec.verification.timeout", "timeout must be from 1m to 2h"}}},
-		{"the longest deadline", func(s *v1alpha1.GPUNodeClassSpec) { s.Verification.Timeout.Duration = 2 * time.Hour }, nil},
+		{"the longest deadline", func(s *v1alpha1.GPUNodeClassSpec) { s.Verification.Timeout = &metav1.Duration{Duration: 2 * time.Hour} }, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := validClass()
