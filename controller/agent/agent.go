@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,17 +76,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { informer.RunWithContext(ctx) })
-	defer watching.Wait()
-	defer cancel()
-
-	a.Log.Info("watching", "gpunode", a.NodeName, "resync", a.Resync)
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		informer.RunWithContext(ctx)
+	}()
+	a.Log.Info("watching", "gpunode", a.NodeName, "resync", a.Resync.String())
 	retry := min(firstRetry, a.Resync)
 	for {
 		wait := a.Resync
-		if err := a.step(ctx, informer.GetStore()); err != nil {
+		if err := a.step(ctx, informer); err != nil {
 			a.Log.Error("will try again", "error", err, "after", retry)
 			wait, retry = retry, min(2*retry, a.Resync)
 		} else {
@@ -97,7 +95,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			a.drain()
+			a.drain(watching)
 			a.Log.Info("stopped")
 			return nil
 		case <-changed:
@@ -137,10 +135,14 @@ func (a *Agent) watch() (cache.SharedIndexInformer, <-chan struct{}, error) {
 }
 
 // step is one pass: read the GPUNode, apply, look, report. Its error asks for an early retry.
-func (a *Agent) step(ctx context.Context, store cache.Store) error {
-	node, err := a.node(store)
-	if err != nil || node == nil {
+func (a *Agent) step(ctx context.Context, informer cache.SharedIndexInformer) error {
+	node, err := a.node(informer.GetStore())
+	if err != nil {
 		return err
+	}
+	if node == nil {
+		a.Log.Info("waiting: this node has no GPUNode yet", "gpunode", a.NodeName, "apiServerAnswered", informer.HasSynced())
+		return nil
 	}
 	inv, ok := a.pass(ctx, node)
 	if !ok {
@@ -212,18 +214,22 @@ func (a *Agent) pass(ctx context.Context, node *v1alpha1.GPUNode) (v1alpha1.Inve
 	}
 }
 
-// drain waits for the pass that runs, and no longer than the node can wait for its agent to stop: where the driver hangs,
-// the pass ends with the process.
-func (a *Agent) drain() {
-	if a.passing == nil {
-		return
-	}
+// drain waits for the watch and for the pass that runs, and no longer than the node can wait for its agent to stop. Both
+// can be where nothing interrupts them, the pass in a driver that hangs and the watch in client-go's wait after a refused
+// connection; then they end with the process.
+func (a *Agent) drain(watching <-chan struct{}) {
 	timer := a.Clock.NewTimer(stopTimeout)
 	defer timer.Stop()
-	select {
-	case <-a.passing:
-	case <-timer.C():
-		a.Log.Warn("stopping while a call into the driver has not returned")
+	for passing := a.passing; watching != nil || passing != nil; {
+		select {
+		case <-watching:
+			watching = nil
+		case <-passing:
+			passing = nil
+		case <-timer.C():
+			a.Log.Warn("stopping in the middle of a call", "driver", passing != nil, "apiServer", watching != nil)
+			return
+		}
 	}
 }
 
