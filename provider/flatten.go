@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"time"
@@ -15,12 +16,14 @@ import (
 // kept. So neither a server's default nor another controller's label becomes a difference. A state that import made holds
 // only a name; it takes everything. Attributes in skip keep their value.
 func flattenObject(state tftypes.Value, spec map[string]any, skip ...string) (tftypes.Value, error) {
-	attributes := map[string]tftypes.Value{}
-	if err := state.As(&attributes); err != nil {
+	var before map[string]tftypes.Value
+	if err := state.As(&before); err != nil {
 		return state, err
 	}
-	everything := imported(attributes, skip)
-	for name, prior := range attributes {
+	// As hands out the value's own map.
+	attributes := maps.Clone(before)
+	everything := imported(before, skip)
+	for name, prior := range before {
 		if name == "name" || slices.Contains(skip, name) {
 			continue
 		}

@@ -20,22 +20,24 @@ import (
 type finding struct{ File, Import, Rule string }
 
 // TestEveryWallFires builds a house of fixtures at the rooms' own paths, one import a file, and runs the real linter
-// with the real configuration over it.
+// with the real configuration over it. A house a wall: fixtures of two walls could import one another in a circle.
 func TestEveryWallFires(t *testing.T) {
-	house := newHouse(t)
-	want := map[finding]bool{}
 	for _, wall := range refused {
-		for _, room := range wall.rooms {
-			for _, imported := range wall.imports {
-				want[finding{house.add(room, imported), imported, wall.rule}] = true
+		t.Run(wall.rule, func(t *testing.T) {
+			house := newHouse(t)
+			var want []finding
+			for _, room := range wall.rooms {
+				for _, imported := range wall.imports {
+					want = append(want, finding{house.add(room, imported), imported, wall.rule})
+				}
 			}
-		}
-	}
-	got := house.lint()
-	for expected := range want {
-		if !got[expected] {
-			t.Errorf("%s: the wall %s did not fire on the import of %s", expected.File, expected.Rule, expected.Import)
-		}
+			got := house.lint()
+			for _, expected := range want {
+				if !got[expected] {
+					t.Errorf("%s: the wall did not fire on the import of %s", expected.File, expected.Import)
+				}
+			}
+		})
 	}
 }
 
@@ -159,7 +161,7 @@ func (h *house) lint() map[finding]bool {
 	h.t.Helper()
 	cmd := exec.CommandContext(h.t.Context(), "go", "tool", "-modfile="+filepath.Join(repository(h.t), "internal", "tools", "go.mod"),
 		"golangci-lint", "run", "--enable-only", "depguard", "--uniq-by-line=false", "--max-same-issues=0", "--max-issues-per-linter=0",
-		"--issues-exit-code=0", "--show-stats=false", "--output.json.path=stdout", "./...")
+		"--issues-exit-code=0", "--allow-parallel-runners", "--show-stats=false", "--output.json.path=stdout", "./...")
 	cmd.Dir = h.dir
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
