@@ -161,7 +161,7 @@ func (l *launch) write(ctx context.Context, chosen choice, attempt int) error {
 		Attempt: attempt, Token: req.Token, InstanceType: req.InstanceType, Zone: req.Zone, Subnet: req.Subnet,
 		CapacityType: req.CapacityType, Image: req.Image, RequestHash: hash, AskedAt: metav1.NewTime(l.provider.clock.Now()),
 	}
-	written, err := writeJournal(ctx, l.provider.client, l.claim, l.journal)
+	written, err := writeJournal(ctx, l.provider.client, l.provider.live, l.claim, l.journal)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (l *launch) unresolved(err error) error {
 func (l *launch) refuse(ctx context.Context, reason error) error {
 	entry := *l.journal
 	entry.Refused = reason.Error()
-	written, err := writeJournal(ctx, l.provider.client, l.claim, &entry)
+	written, err := writeJournal(ctx, l.provider.client, l.provider.live, l.claim, &entry)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package karpenter
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -248,4 +249,37 @@ func TestCreate_BootsWithEveryTaintAndNoForbiddenLabel(t *testing.T) {
 			t.Errorf("label %s is %q, want %q", key, req.Labels[key], value)
 		}
 	}
+}
+
+func TestCreate_WritesTheJournalAgainWhenSomebodyElseWroteTheClaim(t *testing.T) {
+	w := newWorld(t)
+	claim := w.claim(t, "a")
+	// The first read is stale by one write, as when core sets a condition between our read and our patch.
+	w.live = &staleOnce{Reader: w.client, object: claim.DeepCopy()}
+	touched := claim.DeepCopy()
+	touched.Labels["touched"] = "yes"
+	if err := w.client.Update(t.Context(), touched); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if current := w.reread(t, claim); current.Labels["touched"] != "yes" || current.Annotations[v1alpha1.AnnotationLaunch] == "" {
+		t.Errorf("labels %v, annotations %v", current.Labels, current.Annotations)
+	}
+}
+
+// staleOnce answers the first read with an old object.
+type staleOnce struct {
+	client.Reader
+	object *karpv1.NodeClaim
+}
+
+func (s *staleOnce) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	if s.object == nil {
+		return s.Reader.Get(ctx, key, into, opts...)
+	}
+	s.object.DeepCopyInto(into.(*karpv1.NodeClaim))
+	s.object = nil
+	return nil
 }

@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -54,19 +57,37 @@ func readJournal(claim *karpv1.NodeClaim) (*journal, error) {
 
 // writeJournal writes the journal and our finalizer in one patch, with the claim's resource version as the lock. It
 // works on a copy: patching the object that core passed would change its resource version, and core's own patch of the
-// launch would then fail with a conflict.
-func writeJournal(ctx context.Context, c client.Client, claim *karpv1.NodeClaim, entry *journal) (*karpv1.NodeClaim, error) {
+// launch would then fail with a conflict. Where somebody else wrote the claim meanwhile, it reads past the cache and
+// writes again, unless the journal itself was changed or the claim is going.
+func writeJournal(ctx context.Context, c client.Client, live client.Reader, claim *karpv1.NodeClaim, entry *journal) (*karpv1.NodeClaim, error) {
 	text, err := json.Marshal(entry)
 	if err != nil {
 		return nil, fmt.Errorf("writing the launch journal of NodeClaim %s: %w", claim.Name, err)
 	}
-	written := claim.DeepCopy()
-	if written.Annotations == nil {
-		written.Annotations = map[string]string{}
-	}
-	written.Annotations[v1alpha1.AnnotationLaunch] = string(text)
-	controllerutil.AddFinalizer(written, v1alpha1.FinalizerInstance)
-	if err := c.Patch(ctx, written, client.MergeFromWithOptions(claim, client.MergeFromWithOptimisticLock{})); err != nil {
+	before := claim.Annotations[v1alpha1.AnnotationLaunch]
+	current := claim
+	var written *karpv1.NodeClaim
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		written = current.DeepCopy()
+		if written.Annotations == nil {
+			written.Annotations = map[string]string{}
+		}
+		written.Annotations[v1alpha1.AnnotationLaunch] = string(text)
+		controllerutil.AddFinalizer(written, v1alpha1.FinalizerInstance)
+		conflict := c.Patch(ctx, written, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}))
+		if !apierrors.IsConflict(conflict) {
+			return conflict
+		}
+		current = &karpv1.NodeClaim{}
+		if err := live.Get(ctx, client.ObjectKeyFromObject(claim), current); err != nil {
+			return err
+		}
+		if current.UID != claim.UID || !current.DeletionTimestamp.IsZero() || current.Annotations[v1alpha1.AnnotationLaunch] != before {
+			return errors.New("it is going or somebody else launches for it")
+		}
+		return conflict
+	})
+	if err != nil {
 		return nil, fmt.Errorf("writing the launch journal of NodeClaim %s: %w", claim.Name, err)
 	}
 	return written, nil

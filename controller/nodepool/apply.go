@@ -122,7 +122,11 @@ func (c *Controller) deleteOtherNodePools(ctx context.Context, pool *v1alpha1.GP
 		if wanted[owned[i].Name] {
 			continue
 		}
-		if err := c.client.Delete(ctx, &owned[i]); client.IgnoreNotFound(err) != nil {
+		if !owned[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		// In the foreground: core looks claims' NodePools up, so a NodePool must outlive its claims.
+		if err := c.client.Delete(ctx, &owned[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting NodePool %q: %w", owned[i].Name, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 )
 
 // finalize drains a pool that is going and lets it go when the cloud says that its last instance has.
@@ -23,6 +24,9 @@ func (c *Controller) finalize(ctx context.Context, pool *v1alpha1.GPUNodePool) (
 		return reconcile.Result{}, nil
 	}
 	if err := c.deleteOtherNodePools(ctx, pool, nil); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := c.deleteClaims(ctx, pool); err != nil {
 		return reconcile.Result{}, err
 	}
 	remaining, err := c.remaining(ctx, pool)
@@ -35,10 +39,29 @@ func (c *Controller) finalize(ctx context.Context, pool *v1alpha1.GPUNodePool) (
 	if err := c.removeDevicePluginConfig(ctx, pool.Name); err != nil {
 		return reconcile.Result{}, err
 	}
+	metrics.ForgetPool(pool.Name)
 	stored := pool.DeepCopy()
 	controllerutil.RemoveFinalizer(pool, v1alpha1.FinalizerPool)
 	err = c.client.Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// deleteClaims asks for the end of the pool's NodeClaims. The garbage collector would too, once it has noticed that kind:
+// it looks for new kinds twice a minute, and each machine costs money meanwhile.
+func (c *Controller) deleteClaims(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	claims := &karpv1.NodeClaimList{}
+	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}); err != nil {
+		return fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
+	}
+	for i := range claims.Items {
+		if !claims.Items[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := c.client.Delete(ctx, &claims.Items[i]); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting NodeClaim %q: %w", claims.Items[i].Name, err)
+		}
+	}
+	return nil
 }
 
 func (c *Controller) sayDraining(ctx context.Context, pool *v1alpha1.GPUNodePool, remaining []string) error {

@@ -33,8 +33,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 )
 
-// claimWait is how soon a node is looked at again whose NodeClaim does not carry its provider id yet.
-const claimWait = time.Second
+const (
+	// claimWait is how soon a node is looked at again whose NodeClaim does not carry its provider id yet.
+	claimWait = time.Second
+	// conflictAgain is how soon a node is looked at again that somebody else wrote meanwhile.
+	conflictAgain = 50 * time.Millisecond
+)
 
 // Controller reconciles Nodes of our pools.
 type Controller struct {
@@ -80,7 +84,10 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		return reconcile.Result{}, err
 	}
 	verified := meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
-	if err := c.setTaint(ctx, node, gpuNode, verified); err != nil {
+	if err := c.setTaint(ctx, node, gpuNode, verified); apierrors.IsConflict(err) {
+		// Core and the kubelet write Nodes too: look again at what they wrote.
+		return reconcile.Result{RequeueAfter: conflictAgain}, nil
+	} else if err != nil {
 		return reconcile.Result{}, err
 	}
 	if verified {

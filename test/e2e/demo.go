@@ -42,6 +42,9 @@ func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
 	}); err != nil {
 		return err
 	}
+	// The scene's watches end before the API server is asked to: it waits for them.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	scene, err := NewScene(ctx, running, dir)
 	if err != nil {
 		return err

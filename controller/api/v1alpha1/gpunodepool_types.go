@@ -190,10 +190,13 @@ type EffectiveSettings struct {
 // NodeCounts counts the pool's nodes.
 type NodeCounts struct {
 	// Total counts launched machines, until each is confirmed gone.
+	// +optional
 	Total int32 `json:"total"`
 	// Verified counts nodes that are proved to be their Blueprint.
+	// +optional
 	Verified int32 `json:"verified"`
 	// GPUs counts physical GPUs of all launched machines.
+	// +optional
 	GPUs int32 `json:"gpus"`
 }
 
