@@ -2,11 +2,10 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"log"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/provider"
 )
@@ -18,11 +17,11 @@ func main() {
 	debug := flag.Bool("debug", false, "run so that a debugger such as delve can be attached")
 	flag.Parse()
 
-	err := providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
-		Address: "registry.terraform.io/gpufleet/gpufleet",
-		Debug:   *debug,
-	})
-	if err != nil {
+	var opts []tf6server.ServeOpt
+	if *debug {
+		opts = append(opts, tf6server.WithManagedDebug())
+	}
+	if err := tf6server.Serve("registry.terraform.io/gpufleet/gpufleet", provider.Server(version), opts...); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // nameAttribute is the object's name. Kubernetes cannot rename an object, so a change replaces it.
-func nameAttribute(most int, noun string) schema.StringAttribute {
+func nameAttribute(most int, noun, change string) schema.StringAttribute {
 	return schema.StringAttribute{
 		Required: true,
 		MarkdownDescription: fmt.Sprintf("Name of the %s in the cluster: lower-case letters, digits, `-` and `.`, at most %d characters. "+
-			"A change deletes the %s and creates another.", noun, most, noun),
+			"A change deletes it%s and creates another.", noun, most, change),
 		PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		Validators:    []validator.String{nameValidator{most: most}},
 	}

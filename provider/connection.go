@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -91,6 +92,9 @@ func execAttribute() schema.Attribute {
 }
 
 func text(description, env string) schema.StringAttribute {
+	if !strings.Contains(description, "Default: ") {
+		description += " Default: none."
+	}
 	return schema.StringAttribute{Optional: true, MarkdownDescription: fmt.Sprintf("%s Environment: `%s`.", description, env)}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 )
@@ -19,7 +18,7 @@ func run(t *testing.T, steps ...resource.TestStep) {
 
 func factories() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
-		"gpufleet": providerserver.NewProtocol6WithError(New("test")()),
+		"gpufleet": func() (tfprotov6.ProviderServer, error) { return Server("test")(), nil },
 	}
 }
 

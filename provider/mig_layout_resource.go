@@ -64,7 +64,7 @@ func (r *migLayoutResource) Schema(ctx context.Context, _ resource.SchemaRequest
 				Required:            true,
 				MarkdownDescription: "GPU model that the layout is for, e.g. `H100-80GB-SXM`. One of " + oneOf(gpu.MIGKeys()) + ". A change rolls nodes.",
 			},
-			"name":     nameAttribute(v1alpha1.MaxNameLength, "layout"),
+			"name":     nameAttribute(v1alpha1.MaxNameLength, "layout", ""),
 			"timeouts": timeoutsAttribute(ctx, r.kind),
 		},
 	}

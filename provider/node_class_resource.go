@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 )
 
 var (
@@ -36,7 +37,7 @@ func (r *nodeClassResource) Schema(ctx context.Context, _ resource.SchemaRequest
 			"settings allow: the attributes say **rolls nodes**.",
 		Attributes: map[string]schema.Attribute{
 			"cloud":        cloudAttribute(),
-			"name":         nameAttribute(v1alpha1.MaxClassNameLength, "node class"),
+			"name":         nameAttribute(v1alpha1.MaxClassNameLength, "node class", ""),
 			"driver":       driverAttribute(),
 			"sharing":      sharingAttribute(),
 			"timeouts":     timeoutsAttribute(ctx, r.kind),
@@ -73,6 +74,6 @@ func (r *nodeClassResource) ModifyPlan(ctx context.Context, req resource.ModifyP
 
 // missingReference says how to refer to an object so that it is there in time.
 func missingReference(k kind, name string) string {
-	return fmt.Sprintf("%s %q exists neither in this configuration nor in the cluster. Declare it and refer to it as %s.<label>.name: "+
-		"a name written out does not tell Terraform which of the two comes first.", k.noun, name, k.terraformType())
+	return blueprint.Missing(k.noun, name) + fmt.Sprintf(". It is neither in this configuration nor in the cluster. Refer to it as %s.<label>.name: "+
+		"a name written out does not tell Terraform which of the two comes first.", k.terraformType())
 }

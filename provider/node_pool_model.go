@@ -50,7 +50,7 @@ func poolResources(ctx context.Context, s *session, x *expanded) (resourceCounts
 	}
 	pool, err := nodePool(x)
 	if err != nil {
-		return nil, nil //nolint:nilerr // ValidateConfig has said it.
+		return nil, nil // ValidateConfig has said it.
 	}
 	class, violations := findClass(ctx, s, pool.Spec.NodeClassRef.Name)
 	if class == nil {
@@ -135,7 +135,7 @@ var resourcesType = types.MapType{ElemType: types.Int64Type}
 func setPoolOutputs(ctx context.Context, x *expanded, set func(context.Context, path.Path, any) diag.Diagnostics) diag.Diagnostics {
 	pool, err := nodePool(x)
 	if err != nil {
-		return nil //nolint:nilerr // ValidateConfig has said it.
+		return nil // ValidateConfig has said it.
 	}
 	var diags diag.Diagnostics
 	if x.name != "" {

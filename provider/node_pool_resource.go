@@ -54,7 +54,7 @@ func poolAttributes(ctx context.Context, k kind) map[string]schema.Attribute {
 				},
 			}},
 		},
-		"name": nameAttribute(v1alpha1.MaxPoolNameLength, "node pool and drains its nodes"),
+		"name": nameAttribute(v1alpha1.MaxPoolNameLength, "node pool", ", drains its nodes, waits until they are gone,"),
 		"node_class": schema.StringAttribute{
 			Required:            true,
 			MarkdownDescription: "Name of the node class of the pool's nodes. Write `gpufleet_node_class.<label>.name`. A change rolls nodes that the new class would make otherwise.",

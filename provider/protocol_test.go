@@ -86,6 +86,28 @@ func (w wire) read(r resource.Resource, state tftypes.Value) (tftypes.Value, []*
 	return read, resp.Diagnostics
 }
 
+// Numbers of a refreshed state must come as those of the state file do: see server.
+func TestRead_AnswersInJSON(t *testing.T) {
+	api := newFakeAPI(t)
+	w := configured(t, map[string]any{"host": api.URL})
+	c := full()["mig_layout"]
+	state := configOf(t, c.resource, c.config)
+	x := mustExpand(t, c.resource, state)
+	api.set(func() { api.objects["miglayouts/l"] = migLayoutKind.object(x) })
+	resp, err := w.ReadResource(context.Background(), &tfprotov6.ReadResourceRequest{TypeName: typeName(c.resource), CurrentState: w.dynamic(state)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.NewState.MsgPack) > 0 || !strings.Contains(string(resp.NewState.JSON), `"count":7`) {
+		t.Errorf("MessagePack %d bytes, JSON %s", len(resp.NewState.MsgPack), resp.NewState.JSON)
+	}
+	got, diags := w.read(c.resource, state)
+	w.noErrors(diags)
+	if diffs, err := state.Diff(got); err != nil || len(diffs) > 0 {
+		t.Errorf("%v %v", diffs, err)
+	}
+}
+
 // withDefaults is a configuration as a plan fills it in.
 func withDefaults(t *testing.T, r resource.Resource, config map[string]any) tftypes.Value {
 	t.Helper()

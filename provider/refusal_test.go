@@ -79,7 +79,7 @@ func TestPlan_RefusesWhatCannotExist(t *testing.T) {
 		},
 		{"two sharing strategies", layoutConfig + classConfig(`sharing = { layouts = [gpufleet_mig_layout.small.name] }`), `two sharing strategies`},
 		{"MIG without a layout", classConfig(`sharing = { strategy = "MIG" }`), `strategy MIG needs at least one layout`},
-		{"a layout that is nowhere", classConfig(`sharing = { strategy = "MIG", layouts = ["gone"] }`), `MIG layout "gone" exists neither in this configuration nor in the cluster`},
+		{"a layout that is nowhere", classConfig(`sharing = { strategy = "MIG", layouts = ["gone"] }`), `MIG layout "gone" does not exist`},
 		{"an H100 layout on A100s", layoutConfig + classConfig(migSharing) + poolConfig("p4d.24xlarge", ""), `machines\[0\]\.instance_types: .*p4d.24xlarge has A100-40GB GPUs`},
 		{"an instance type that nobody knows", layoutConfig + classConfig(migSharing) + poolConfig("p5.47xlarge", ""), `instance type p5.47xlarge is not a known GPU instance type`},
 		{
@@ -90,7 +90,7 @@ func TestPlan_RefusesWhatCannotExist(t *testing.T) {
 			  node_class = "gone"
 			  machines   = [{ instance_types = ["p5.48xlarge"] }]
 			}`,
-			`node class "gone" exists neither in this configuration nor in the cluster\. Declare it and refer to it as gpufleet_node_class\.<label>\.name`,
+			`node class "gone" does not exist: declare it, or name one that does\. It is neither in this configuration nor in the cluster\. Refer to it as gpufleet_node_class\.<label>\.name`,
 		},
 		{"a taint of ours", classConfig("") + poolConfig("p5.48xlarge", `taints = [{ key = "nvidia.com/gpu", effect = "NoSchedule" }]`), `taints\[0\]\.key: taints nvidia.com/gpu and those under`},
 		{"a label of ours", classConfig("") + poolConfig("p5.48xlarge", `labels = { "gpufleet.dev/pool" = "x" }`), `labels under gpufleet.dev`},

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,14 +22,8 @@ type Pool struct {
 	Layouts map[string]*v1alpha1.MIGLayout
 }
 
-// ClassNotFoundError says that a pool's class does not exist.
-type ClassNotFoundError struct{ Pool, Class string }
-
-func (e *ClassNotFoundError) Error() string {
-	return fmt.Sprintf("GPUNodeClass %q of GPUNodePool %q does not exist: create it or name another in spec.nodeClassRef", e.Class, e.Pool)
-}
-
-// Read reads a pool by name. Errors: NotFound where the pool does not exist, *ClassNotFoundError.
+// Read reads a pool by name. Errors: NotFound where the pool does not exist, *blueprint.Error where
+// its class does not.
 func Read(ctx context.Context, c client.Reader, name string) (Pool, error) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, pool); err != nil {
@@ -42,7 +37,7 @@ func Of(ctx context.Context, c client.Reader, pool *v1alpha1.GPUNodePool) (Pool,
 	class := nodeclass.New()
 	if err := c.Get(ctx, client.ObjectKey{Name: pool.Spec.NodeClassRef.Name}, class); err != nil {
 		if apierrors.IsNotFound(err) {
-			return Pool{Pool: pool}, &ClassNotFoundError{Pool: pool.Name, Class: pool.Spec.NodeClassRef.Name}
+			return Pool{Pool: pool}, blueprint.MissingClass(pool.Name, pool.Spec.NodeClassRef.Name)
 		}
 		return Pool{Pool: pool}, fmt.Errorf("reading GPUNodeClass %q: %w", pool.Spec.NodeClassRef.Name, err)
 	}
@@ -94,4 +89,11 @@ func (p Pool) Zones() []v1alpha1.SubnetStatus {
 		}
 	}
 	return subnets
+}
+
+// Unusable says whether an error of Read, Of or Blueprint means that the pool as it is declared has no Blueprint: it is
+// gone, or refers to something that is gone or wrong. Everything else is trouble of the moment.
+func Unusable(err error) bool {
+	var invalid *blueprint.Error
+	return apierrors.IsNotFound(err) || errors.As(err, &invalid)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,8 +64,7 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 // poolOf reads the pool of a claim. What is not there, or not ready, is an error that core ends the claim on.
 func (c *CloudProvider) poolOf(ctx context.Context, claim *karpv1.NodeClaim) (fleet.Pool, error) {
 	pool, err := fleet.Read(ctx, c.client, claim.Labels[v1alpha1.LabelPool])
-	var missing *fleet.ClassNotFoundError
-	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+	if fleet.Unusable(err) {
 		return fleet.Pool{}, cloudprovider.NewInsufficientCapacityError(err)
 	}
 	if err != nil {

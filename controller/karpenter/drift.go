@@ -2,11 +2,9 @@ package karpenter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 )
 
 // BlueprintDrift says that a node was launched by a Blueprint that its pool no longer has.
@@ -24,16 +21,14 @@ const BlueprintDrift cloudprovider.DriftReason = "BlueprintDrift"
 // pool that does not compile is not drift: nothing could replace the node. Nor is a hash of another version.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	pool, err := fleet.Read(ctx, c.client, claim.Labels[v1alpha1.LabelPool])
-	var missing *fleet.ClassNotFoundError
-	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+	if fleet.Unusable(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
 	bp, err := pool.Blueprint(claim.Labels[corev1.LabelInstanceTypeStable])
-	var invalid *blueprint.Error
-	if errors.As(err, &invalid) {
+	if fleet.Unusable(err) {
 		return "", nil
 	}
 	if err != nil {

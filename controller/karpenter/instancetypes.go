@@ -2,13 +2,11 @@ package karpenter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -30,8 +28,7 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 		return nil, nil
 	}
 	pool, err := fleet.Read(ctx, c.client, name)
-	var missing *fleet.ClassNotFoundError
-	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+	if fleet.Unusable(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -62,10 +59,9 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 	var options []option
 	for _, name := range pool.InstanceTypes() {
 		bp, err := pool.Blueprint(name)
-		var invalid *blueprint.Error
-		if errors.As(err, &invalid) {
+		if fleet.Unusable(err) {
 			// The pool says why in its Accepted condition. One bad entry refuses the whole pool there, and so here.
-			log.FromContext(ctx).V(1).Info("pool is not accepted", "pool", pool.Pool.Name, "reason", invalid.Error())
+			log.FromContext(ctx).V(1).Info("pool is not accepted", "pool", pool.Pool.Name, "reason", err.Error())
 			return nil, nil
 		}
 		if err != nil {

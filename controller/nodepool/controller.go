@@ -138,14 +138,15 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 	if err := c.count(ctx, pool); err != nil {
 		return err
 	}
-	blueprints, refusal, err := c.compile(ctx, pool)
-	if err != nil {
+	blueprints, err := c.compile(ctx, pool)
+	var refusal *blueprint.Error
+	if err != nil && !errors.As(err, &refusal) {
 		return err
 	}
 	if refusal != nil {
 		// What already runs stays: a pool that is no longer accepted launches nothing new, since its NodePools go only
 		// when the pool goes and GetInstanceTypes compiles from the same inputs.
-		setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionFalse, refusal.reason, refusal.message)
+		setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionFalse, refusal.Reason, refusal.Error())
 		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotAccepted, "the pool is not accepted: nothing is launched")
 		pool.Status.Blueprints = nil
 		return nil
@@ -159,35 +160,21 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 	return c.setReady(ctx, pool)
 }
 
-// refusal is why a pool is not accepted.
-type refusal struct{ reason, message string }
-
-// compile returns the pool's Blueprints, or the refusal of the first that cannot be.
-func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]v1alpha1.Blueprint, *refusal, error) {
-	if violations := v1alpha1.ValidateGPUNodePool(&pool.Spec); len(violations) > 0 {
-		return nil, &refusal{v1alpha1.ReasonInvalidClass, violations[0].Path + ": " + violations[0].Message}, nil
-	}
+// compile returns the pool's Blueprints, or the *blueprint.Error of the first that cannot be.
+func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]v1alpha1.Blueprint, error) {
 	inputs, err := fleet.Of(ctx, c.client, pool)
-	var missing *fleet.ClassNotFoundError
-	if errors.As(err, &missing) {
-		return nil, &refusal{v1alpha1.ReasonClassNotFound, missing.Error()}, nil
-	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var blueprints []v1alpha1.Blueprint
 	for _, instanceType := range inputs.InstanceTypes() {
 		bp, err := inputs.Blueprint(instanceType)
-		var invalid *blueprint.Error
-		if errors.As(err, &invalid) {
-			return nil, &refusal{invalid.Reason, invalid.Error()}, nil
-		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		blueprints = append(blueprints, bp)
 	}
-	return blueprints, nil, nil
+	return blueprints, nil
 }
 
 // setReady says whether the pool can launch: its class is resolved and core has accepted its NodePools.

@@ -5,7 +5,6 @@ package verification
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -231,8 +230,7 @@ func (c *Controller) enforceDeadline(ctx context.Context, node *corev1.Node, gpu
 // timeout is the class's. A pool or class that is gone has the default.
 func (c *Controller) timeout(ctx context.Context, claim *karpv1.NodeClaim) (time.Duration, error) {
 	pool, err := fleet.Read(ctx, c.client, claim.Labels[v1alpha1.LabelPool])
-	var missing *fleet.ClassNotFoundError
-	if apierrors.IsNotFound(err) || errors.As(err, &missing) {
+	if fleet.Unusable(err) {
 		return time.ParseDuration(v1alpha1.DefaultVerificationTimeout)
 	}
 	if err != nil {

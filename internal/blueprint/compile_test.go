@@ -227,7 +227,7 @@ func TestCompile_Refuses(t *testing.T) {
 		{
 			name: "a layout that does not exist", instanceType: "p5.48xlarge", class: testClass("h100-7x1g10gb", "gone"), layouts: byName(h100),
 			want: Error{"InvalidLayout", "GPUNodeClass h100-mig", "spec.sharing.layouts[1]",
-				"MIGLayout gone does not exist; create it or take it out of layouts"},
+				`MIG layout "gone" does not exist: declare it, or name one that does`},
 		},
 		{
 			name: "two layouts for one model", instanceType: "p5.48xlarge", class: testClass("h100-7x1g10gb", "other"),

@@ -119,8 +119,7 @@ func chooseLayout(class *v1alpha1.GPUNodeClass, layouts map[string]*v1alpha1.MIG
 		path := fmt.Sprintf("spec.sharing.layouts[%d]", i)
 		layout := layouts[name]
 		if layout == nil {
-			return nil, classError(class, v1alpha1.ReasonInvalidLayout, path,
-				fmt.Sprintf("MIGLayout %s does not exist; create it or take it out of layouts", name))
+			return nil, classError(class, v1alpha1.ReasonInvalidLayout, path, Missing("MIG layout", name))
 		}
 		if layout.Spec.GPUModel != t.GPU.Model {
 			continue

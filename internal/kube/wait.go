@@ -79,7 +79,7 @@ func (w *waiter) look(ctx context.Context) (bool, error) {
 	})
 	if err != nil {
 		// Not fatal whatever it is: reading again does the same, only later.
-		return false, nil //nolint:nilerr
+		return false, nil
 	}
 	defer events.Stop()
 	for e := range events.ResultChan() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/test/nvml"
@@ -95,7 +96,7 @@ type machinePatch struct {
 	NVML struct {
 		// Driver replaces the driver's version.
 		Driver string `json:"driver"`
-		// GPUs keeps the first boards only, or brings back, bare, those that are missing at the end.
+		// GPUs keeps the first boards only, or brings back, bare and at the end, those that are missing.
 		GPUs *int `json:"gpus"`
 	} `json:"nvml"`
 }
@@ -135,8 +136,11 @@ func (p machinePatch) apply(s *nvml.State, whole nvml.State) error {
 	if want < 0 || want > len(whole.GPUs) {
 		return fmt.Errorf("nvml.gpus is %d: this machine has room for 0 to %d", want, len(whole.GPUs))
 	}
-	for len(s.GPUs) < want {
-		s.GPUs = append(s.GPUs, whole.GPUs[len(s.GPUs)])
+	for _, board := range whole.GPUs {
+		has := slices.ContainsFunc(s.GPUs, func(g nvml.GPU) bool { return g.UUID == board.UUID })
+		if len(s.GPUs) < want && !has {
+			s.GPUs = append(s.GPUs, board)
+		}
 	}
 	s.GPUs = s.GPUs[:want]
 	return nil

@@ -59,7 +59,7 @@ func (m *machine) startAgent(ctx context.Context, kubeconfig string) error {
 // killed when the context ends.
 func (m *machine) program(ctx context.Context, stderr io.Writer, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = m.dir
+	cmd.Dir, cmd.SysProcAttr = m.dir, programAttributes()
 	cmd.Env = []string{nvml.EnvState + "=" + m.statePath(), "PATH=" + os.Getenv("PATH"), "HOME=" + m.dir}
 	cmd.Stderr = stderr
 	return cmd

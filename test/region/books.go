@@ -22,6 +22,9 @@ const (
 	stateTerminated   = "terminated"
 )
 
+// consoleLines is how much of a console is kept: its end.
+const consoleLines = 200
+
 // Instance is one row of the books, as GET /v1/instances returns it. Rows are never removed.
 type Instance struct {
 	ID           string `json:"id"`
@@ -31,7 +34,7 @@ type Instance struct {
 	Type         string `json:"type"`
 	Zone         string `json:"zone"`
 	CapacityType string `json:"capacityType"`
-	// State is pending, running, shutting-down or terminated; StateReason says why it ended, "code: message".
+	// State is pending, running, shutting-down or terminated; StateReason says why it ended.
 	State       string `json:"state"`
 	StateReason string `json:"stateReason,omitempty"`
 	// Node is the name of the Node that the machine registered; empty while it has not.
@@ -45,11 +48,11 @@ type Instance struct {
 	// PricePerHour and Dollars are the region's own bill: seconds in state running, at least 60.
 	PricePerHour float64 `json:"pricePerHour"`
 	Dollars      float64 `json:"dollars"`
-	// Console is what the machine said while it booted, a line each.
+	// Console is what the machine said, a line each, the last 200.
 	Console string `json:"console"`
 }
 
-// stateReason is why an instance left the state that it was in.
+// stateReason is why an instance ended. EC2 begins the message with the code.
 type stateReason struct{ Code, Message string }
 
 // instance is one machine: what was asked, which never changes, and where it stands, which books.mu guards.
@@ -156,7 +159,8 @@ func (b *books) say(id, line string) {
 	defer b.mu.Unlock()
 	row := b.byID[id]
 	if n := len(row.console); n == 0 || row.console[n-1] != line {
-		row.console = append(slices.Clip(row.console), line)
+		// A copy: whoever read the row before keeps what it read.
+		row.console = append(slices.Clone(row.console[max(0, n+1-consoleLines):]), line)
 	}
 }
 
@@ -176,7 +180,7 @@ func (i *instance) row(at time.Time) Instance {
 		Console: strings.Join(i.console, "\n"),
 	}
 	if i.reason != nil {
-		out.StateReason = i.reason.Code + ": " + i.reason.Message
+		out.StateReason = i.reason.Message
 	}
 	return out
 }

@@ -51,8 +51,8 @@ type Region struct {
 	cluster *cluster
 
 	aws, admin *port
-	// ctx is the region's life; work is everything that lives in it.
-	ctx  context.Context //nolint:containedctx // the life of an instance is longer than the call that launches it
+	// ctx is the region's life, which is longer than any call that launches an instance; work is everything that lives in it.
+	ctx  context.Context
 	end  context.CancelFunc
 	work sync.WaitGroup
 	stop sync.Once

@@ -200,7 +200,8 @@ func TestStop_MayBeCalledTwiceAndEndsHeldAnswers(t *testing.T) {
 	p.Stop()
 	p.Stop()
 	select {
-	case <-answered:
+	case err := <-answered:
+		t.Logf("the held call ended with: %v", err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the held call had no end 10 s after Stop")
 	}

@@ -3,7 +3,6 @@ package region
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"time"
 )
@@ -11,7 +10,7 @@ import (
 const ssmGetParameter = "AmazonSSM.GetParameter"
 
 // serveSSM answers the JSON 1.1 protocol of SSM, of which the region has GetParameter.
-func (r *Region) serveSSM(w http.ResponseWriter, ctx context.Context, target string, body []byte) {
+func (r *Region) serveSSM(ctx context.Context, w http.ResponseWriter, target string, body []byte) {
 	if target != ssmGetParameter {
 		r.calls.count(target, "UnknownOperationException")
 		writeSSMError(w, refuse("UnknownOperationException", "this region does not serve %s", target))
@@ -76,5 +75,5 @@ func writeSSM(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("X-Amzn-Requestid", hexID(16))
 	w.WriteHeader(status)
 	// A caller that has gone away is no error of the region's.
-	_, _ = io.WriteString(w, string(out))
+	_, _ = w.Write(out)
 }

@@ -70,7 +70,7 @@ func (r *Region) serveAWS(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if target := req.Header.Get("X-Amz-Target"); target != "" {
-		r.serveSSM(w, req.Context(), target, body)
+		r.serveSSM(req.Context(), w, target, body)
 		return
 	}
 	form, err := url.ParseQuery(string(body))
@@ -78,10 +78,10 @@ func (r *Region) serveAWS(w http.ResponseWriter, req *http.Request) {
 		writeEC2Error(w, refuse("MalformedQueryString", "the query string is malformed: %v", err))
 		return
 	}
-	r.serveEC2(w, req.Context(), query{form})
+	r.serveEC2(req.Context(), w, query{form})
 }
 
-func (r *Region) serveEC2(w http.ResponseWriter, ctx context.Context, q query) {
+func (r *Region) serveEC2(ctx context.Context, w http.ResponseWriter, q query) {
 	action := q.get("Action")
 	answer, failure := r.call(action, q)
 	code := codeOK
@@ -145,7 +145,7 @@ func writeXML(w http.ResponseWriter, status int, root, namespace string, body an
 // query is the form of one call, where lists are flattened: Filter.1.Value.2.
 type query struct{ url.Values }
 
-func (q query) get(name string) string { return q.Values.Get(name) }
+func (q query) get(name string) string { return q.Get(name) }
 
 // list reads name.1, name.2 and so on.
 func (q query) list(name string) []string {

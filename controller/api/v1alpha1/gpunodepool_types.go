@@ -83,7 +83,7 @@ type GPUNodePoolSpec struct {
 	// CapacityTypes are how machines may be bought, in order. Left out, Inference buys on-demand, Batch and Research
 	// spot, then on-demand.
 	// +kubebuilder:validation:MaxItems=2
-	// +listType=set
+	// +listType=atomic
 	// +optional
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
 	// Labels are added to the pool's nodes.

@@ -106,7 +106,7 @@ func down(ctx context.Context, s stage) error {
 	}
 	if !ok {
 		fmt.Println("no local stage is up: nothing to stop")
-		return nil
+		return s.forget() // what a crash left behind
 	}
 	if err := syscall.Kill(owner.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("stopping the local stage (pid %d): %w", owner.PID, err)
