@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,15 +14,15 @@ import (
 )
 
 // Demo builds what is missing, starts a stack of its own in a temporary directory, tells the incident to out and stops
-// the stack. It returns the first thing that is not so.
-func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
+// the stack. It returns the first thing that is not so; then the directory with every log stays, as it does with keep.
+func Demo(ctx context.Context, out io.Writer, keep bool) error {
 	n := newNarrator(out)
-	n.head("gpufleet: a GPU pod sits Pending, GPUs look free, and nobody can say why. Watch it end.")
-	if err := stack.Preflight(ctx); err != nil {
-		return err
-	}
-	if err := n.step("build what is missing: control plane, controller, agent, provider, a fake NVML", func() (string, error) {
-		return "built", stack.Build(ctx, out)
+	n.head("A GPU pod sits Pending, GPUs look free, and nobody can say why. Watch gpufleet end that.")
+	if err := n.step("check what this machine needs, and build what is missing", func() (string, error) {
+		if err := stack.Preflight(ctx); err != nil {
+			return "", err
+		}
+		return "control plane, controller, agent, provider and a fake NVML are in build/", stack.Build(ctx, out)
 	}); err != nil {
 		return err
 	}
@@ -29,12 +30,21 @@ func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err = n.play(ctx, dir); err == nil {
+		n.head(fmt.Sprintf("All of it held, in %s. Next: make up, then follow examples/quickstart/README.md.", n.elapsed()))
+	}
+	if err != nil || keep {
+		n.head("The logs of every part are in " + filepath.Join(dir, "stack", "logs"))
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// play starts a stack, tells the incident on it and stops it.
+func (n *narrator) play(ctx context.Context, dir string) (err error) {
 	var running *stack.Stack
-	defer func() {
-		err = errors.Join(err, closeDemo(running, dir, keepLogs, err != nil, n))
-	}()
 	if err := n.step("start a real control plane, an emulated AWS region and the controller", func() (string, error) {
-		running, err = stack.Start(ctx, stack.Options{Dir: dir + "/stack"})
+		running, err = stack.Start(ctx, stack.Options{Dir: filepath.Join(dir, "stack"), BootDelay: bootDelay})
 		if err != nil {
 			return "", err
 		}
@@ -42,6 +52,7 @@ func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
 	}); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, running.Stop()) }()
 	// The scene's watches end before the API server is asked to: it waits for them.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -54,22 +65,11 @@ func Demo(ctx context.Context, out io.Writer, keepLogs string) (err error) {
 			return err
 		}
 	}
-	n.head(fmt.Sprintf("All of it held, in %s. Next: make up, then follow examples/quickstart/README.md.", n.elapsed()))
 	return nil
 }
 
-// closeDemo stops the stack. After a failure the directory with all logs stays.
-func closeDemo(running *stack.Stack, dir, keepLogs string, failed bool, n *narrator) error {
-	var err error
-	if running != nil {
-		err = running.Stop()
-	}
-	if failed || keepLogs != "" {
-		n.head("Logs of every part are in " + dir)
-		return err
-	}
-	return errors.Join(err, os.RemoveAll(dir))
-}
+// bootDelay is how long a machine takes to boot in the demo: long enough to be seen.
+const bootDelay = time.Second
 
 // narrator tells a story to a person: a numbered line for each step, below it what was observed and how long it took.
 type narrator struct {

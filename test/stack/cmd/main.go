@@ -37,6 +37,7 @@ func root() *cobra.Command {
 		command("status", "say what runs where", status),
 		command("down", "stop what up started", down),
 		command("build", "build what the stage runs, and start nothing", build),
+		demo(),
 	)
 	return cmd
 }
