@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,12 +31,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 )
 
-const (
-	// claimWait is how soon a node is looked at again whose NodeClaim does not carry its provider id yet.
-	claimWait = time.Second
-	// conflictAgain is how soon a node is looked at again that somebody else wrote meanwhile.
-	conflictAgain = 50 * time.Millisecond
-)
+// conflictAgain is how soon a node is looked at again that somebody else wrote meanwhile.
+const conflictAgain = 50 * time.Millisecond
 
 // Controller reconciles Nodes of our pools.
 type Controller struct {
@@ -58,7 +53,25 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Named("verification").
 		For(&corev1.Node{}, builder.WithPredicates(ours)).
 		Watches(&v1alpha1.GPUNode{}, &handler.EnqueueRequestForObject{}).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(c.nodesOf)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// nodesOf are the nodes of a claim: a node may come before its claim knows the instance.
+func (c *Controller) nodesOf(ctx context.Context, o client.Object) []reconcile.Request {
+	claim := o.(*karpv1.NodeClaim)
+	if claim.Status.ProviderID == "" {
+		return nil
+	}
+	nodes := &corev1.NodeList{}
+	if err := c.client.List(ctx, nodes, client.MatchingFields{"spec.providerID": claim.Status.ProviderID}); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range nodes.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])})
+	}
+	return requests
 }
 
 // Reconcile brings the GPUNode, the verdict and the taint of one node up to date.
@@ -71,7 +84,8 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		return reconcile.Result{}, err
 	}
 	if claim == nil {
-		return reconcile.Result{RequeueAfter: claimWait}, nil
+		// Its NodeClaim will wake it, if it has one.
+		return reconcile.Result{}, nil
 	}
 	gpuNode, err := c.ensureGPUNode(ctx, node, claim)
 	if err != nil || gpuNode == nil {
@@ -135,7 +149,6 @@ func (c *Controller) ensureGPUNode(ctx context.Context, node *corev1.Node, claim
 			Labels: map[string]string{v1alpha1.LabelPool: bp.Pool},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: apis.Group + "/v1", Kind: "NodeClaim", Name: claim.Name, UID: claim.UID,
-				BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
 		Spec: bp,

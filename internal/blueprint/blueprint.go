@@ -24,6 +24,9 @@ import (
 func Compile(
 	pool *v1alpha1.GPUNodePool, class *v1alpha1.GPUNodeClass, layouts map[string]*v1alpha1.MIGLayout, instanceType string,
 ) (v1alpha1.Blueprint, error) {
+	if class.Spec.Cloud.AWS == nil {
+		return v1alpha1.Blueprint{}, classError(class, v1alpha1.ReasonInvalidClass, "spec.cloud", v1alpha1.MessageOneCloud)
+	}
 	if err := checkSharing(class); err != nil {
 		return v1alpha1.Blueprint{}, err
 	}

@@ -230,6 +230,10 @@ func TestCompile_Refuses(t *testing.T) {
 				`MIG layout "gone" does not exist: declare it, or name one that does`},
 		},
 		{
+			name: "a class without a cloud", instanceType: "p5.48xlarge", class: noCloud(), layouts: byName(h100),
+			want: Error{"InvalidClass", "GPUNodeClass h100-mig", "spec.cloud", "exactly one cloud must be given: aws"},
+		},
+		{
 			name: "two layouts for one model", instanceType: "p5.48xlarge", class: testClass("h100-7x1g10gb", "other"),
 			layouts: byName(h100, testLayout("other", "H100-80GB-SXM", seven)),
 			want: Error{"InvalidClass", "GPUNodeClass h100-mig", "spec.sharing.layouts[1]",
@@ -324,4 +328,10 @@ func TestError_NamesTheObjectAndTheField(t *testing.T) {
 	if got, want := e.Error(), "spec.gpuModel: is wrong"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+func noCloud() *v1alpha1.GPUNodeClass {
+	class := testClass("h100-7x1g10gb")
+	class.Spec.Cloud.AWS = nil
+	return class
 }

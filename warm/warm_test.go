@@ -1,4 +1,0 @@
-package main
-import (
-_ "github.com/hashicorp/terraform-plugin-testing/helper/resource"
-)
