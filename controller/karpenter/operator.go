@@ -176,14 +176,30 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 	}, nil
 }
 
+// started is closed when the manager runs what is added to it, which it does after its caches have synced. It needs no
+// leadership: a replica that waits for the lease is ready too.
+type started chan struct{}
+
+func (s started) Start(ctx context.Context) error {
+	close(s)
+	<-ctx.Done()
+	return nil
+}
+
+func (s started) NeedLeaderElection() bool { return false }
+
 func addChecks(mgr ctrl.Manager) error {
+	running := make(started)
 	return errors.Join(
+		mgr.Add(running),
 		mgr.AddHealthzCheck("healthz", healthz.Ping),
-		mgr.AddReadyzCheck("manager", func(req *http.Request) error {
-			if !mgr.GetCache().WaitForCacheSync(req.Context()) {
-				return errors.New("caches are not synced")
+		mgr.AddReadyzCheck("caches", func(*http.Request) error {
+			select {
+			case <-running:
+				return nil
+			default:
+				return errors.New("the caches are not synced")
 			}
-			return nil
 		}),
 		mgr.AddReadyzCheck("crd", func(*http.Request) error {
 			for _, kind := range []string{"NodePool", "NodeClaim"} {

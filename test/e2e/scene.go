@@ -186,9 +186,8 @@ func send(ctx context.Context, method, url, body string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, err
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {

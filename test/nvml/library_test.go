@@ -172,7 +172,8 @@ func TestLibrary_CreatesWhereItIsToldAndRefusesOverlap(t *testing.T) {
 	if _, ret := d.CreateGpuInstanceWithPlacement(three, &nvml.GpuInstancePlacement{Start: 4, Size: 4}); ret != nvml.ERROR_NOT_SUPPORTED {
 		t.Errorf("with MIG off: %v, want not supported", ret)
 	}
-	d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	_, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	must(t, "SetMigMode", ret)
 	gi, ret := d.CreateGpuInstanceWithPlacement(three, &nvml.GpuInstancePlacement{Start: 4, Size: 4})
 	must(t, "CreateGpuInstanceWithPlacement", ret)
 	for _, tc := range []struct {
@@ -257,7 +258,8 @@ func TestLibrary_LoseInstanceReportsSuccessAndMakesNothing(t *testing.T) {
 	s.Faults = []Fault{{Name: FaultLoseInstance, GPU: 0, N: 2}}
 	n, path := open(t, s)
 	d := device(t, n, 0)
-	d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	_, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	must(t, "SetMigMode", ret)
 	one := profileInfo(t, d, nvml.GPU_INSTANCE_PROFILE_1_SLICE)
 	for start := range uint32(3) {
 		gi, ret := d.CreateGpuInstanceWithPlacement(one, &nvml.GpuInstancePlacement{Start: start, Size: 1})
