@@ -115,9 +115,12 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 	case !found:
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("pool %s no longer offers %s", l.pool.Pool.Name, entry.InstanceType))
 	}
-	return l.ask(ctx, choice{
-		option: chosen, zone: entry.Zone, subnet: entry.Subnet, capacityType: entry.CapacityType,
-	}, entry.Image)
+	again := choice{option: chosen, zone: entry.Zone, subnet: entry.Subnet, capacityType: entry.CapacityType}
+	if hash, err := l.provider.cloud.RequestHash(l.request(again, entry.Image, entry.Token)); err == nil && hash != entry.RequestHash {
+		// Harmless, since the token is the same: if the first call took effect, the cloud says so and it is adopted.
+		log.FromContext(ctx).Info("the class changed since the launch was asked for", "NodeClaim", l.claim.Name)
+	}
+	return l.ask(ctx, again, entry.Image)
 }
 
 // fresh makes the first or next attempt of a claim that nothing is open for.
@@ -149,8 +152,7 @@ func (l *launch) next(ctx context.Context, last error) (*karpv1.NodeClaim, error
 
 // write puts the attempt into the journal, before it is made.
 func (l *launch) write(ctx context.Context, chosen choice, attempt int) error {
-	req := l.request(chosen, l.pool.Class.Status.AMI)
-	req.Token = token(l.claim, attempt, req)
+	req := l.request(chosen, l.pool.Class.Status.AMI, token(l.claim, attempt, chosen))
 	hash, err := l.provider.cloud.RequestHash(req)
 	if err != nil {
 		return cloudprovider.NewCreateError(err, "LaunchRejected", err.Error())
@@ -169,8 +171,7 @@ func (l *launch) write(ctx context.Context, chosen choice, attempt int) error {
 
 // ask makes the attempt that the journal holds.
 func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.NodeClaim, error) {
-	req := l.request(chosen, image)
-	req.Token = l.journal.Token
+	req := l.request(chosen, image, l.journal.Token)
 	instance, err := l.provider.cloud.Launch(ctx, req)
 	if err != nil && cloud.ClassOf(err) == cloud.ClassTokenReused {
 		// An earlier call took effect, with other bytes since the class changed between the two, or its instance has
@@ -232,10 +233,12 @@ func (l *launch) exhausted(last error) error {
 }
 
 // request is the same for the same choice, to the byte.
-func (l *launch) request(chosen choice, image string) cloud.LaunchRequest {
+func (l *launch) request(chosen choice, image, token string) cloud.LaunchRequest {
+	// Which of them a kubelet may set is the adapter's to know.
 	labels := lo.Assign(nodeLabels(chosen.InstanceType, chosen.blueprint, chosen.zone, chosen.capacityType), l.claim.Labels)
 	taints := slices.Concat(l.claim.Spec.Taints, l.claim.Spec.StartupTaints, []corev1.Taint{karpv1.UnregisteredNoExecuteTaint})
 	return cloud.LaunchRequest{
+		Token: token,
 		Claim: cloud.Claim{
 			Name: l.claim.Name, UID: string(l.claim.UID),
 			NodePool: l.claim.Labels[karpv1.NodePoolLabelKey], Pool: l.pool.Pool.Name,
@@ -246,16 +249,9 @@ func (l *launch) request(chosen choice, image string) cloud.LaunchRequest {
 		Subnet:       chosen.subnet,
 		CapacityType: chosen.capacityType,
 		Image:        image,
-		Labels:       lo.PickBy(labels, func(key, _ string) bool { return kubeletMaySet(key) }),
+		Labels:       labels,
 		Taints:       taints,
 	}
-}
-
-// kubeletMaySet leaves out what the cloud controller manager sets and what NodeRestriction forbids a kubelet to set.
-// Source: kubernetes/kubernetes, plugin/pkg/admission/noderestriction.
-func kubeletMaySet(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	return !strings.HasSuffix(domain, "kubernetes.io") && !strings.HasSuffix(domain, "k8s.io")
 }
 
 func (l *launch) claimTypes() []string {

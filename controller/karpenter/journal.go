@@ -18,7 +18,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
-	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
 )
 
 // journal is the launch journal of a NodeClaim: what was asked of the cloud, written before it is asked. Whatever
@@ -94,8 +93,8 @@ func writeJournal(ctx context.Context, c client.Client, live client.Reader, clai
 }
 
 // token is the same for the same attempt, in 64 characters: a crash before the journal is read back must not change it.
-func token(claim *karpv1.NodeClaim, attempt int, req cloud.LaunchRequest) string {
-	parts := []string{string(claim.UID), fmt.Sprint(attempt), req.InstanceType, req.Zone, string(req.CapacityType)}
+func token(claim *karpv1.NodeClaim, attempt int, chosen choice) string {
+	parts := []string{string(claim.UID), fmt.Sprint(attempt), chosen.Name, chosen.zone, string(chosen.capacityType)}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "|")))
 	return hex.EncodeToString(sum[:])
 }

@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		return reconcile.Result{}, err
 	}
 	verified := meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
-	if err := c.setTaint(ctx, node, gpuNode, verified); apierrors.IsConflict(err) {
+	if err := c.setTaint(ctx, node, verified); apierrors.IsConflict(err) {
 		// Core and the kubelet write Nodes too: look again at what they wrote.
 		return reconcile.Result{RequeueAfter: conflictAgain}, nil
 	} else if err != nil {
@@ -168,6 +168,7 @@ func (c *Controller) patchStatus(ctx context.Context, stored, gpuNode *v1alpha1.
 	if err := c.client.Status().Patch(ctx, gpuNode, client.MergeFrom(stored)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	c.announce(stored, gpuNode)
 	for kind, phase := range map[string]string{
 		v1alpha1.ConditionIdentified: metrics.PhaseIdentified, v1alpha1.ConditionVerified: metrics.PhaseVerified,
 	} {
@@ -178,8 +179,23 @@ func (c *Controller) patchStatus(ctx context.Context, stored, gpuNode *v1alpha1.
 	return nil
 }
 
+// announce says a new verdict as an event, once.
+func (c *Controller) announce(stored, gpuNode *v1alpha1.GPUNode) {
+	before := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionVerified)
+	verdict := meta.FindStatusCondition(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
+	if before != nil && before.Status == verdict.Status && before.Reason == verdict.Reason {
+		return
+	}
+	switch verdict.Status {
+	case metav1.ConditionTrue:
+		c.recorder.Event(gpuNode, corev1.EventTypeNormal, verdict.Reason, verdict.Message)
+	case metav1.ConditionFalse:
+		c.recorder.Event(gpuNode, corev1.EventTypeWarning, verdict.Reason, verdict.Message)
+	}
+}
+
 // setTaint makes the startup taint follow the verdict.
-func (c *Controller) setTaint(ctx context.Context, node *corev1.Node, gpuNode *v1alpha1.GPUNode, verified bool) error {
+func (c *Controller) setTaint(ctx context.Context, node *corev1.Node, verified bool) error {
 	taints := withoutUnverified(node.Spec.Taints)
 	if !verified {
 		taints = append(taints, v1alpha1.UnverifiedTaint())
@@ -191,16 +207,7 @@ func (c *Controller) setTaint(ctx context.Context, node *corev1.Node, gpuNode *v
 	node.Spec.Taints = taints
 	// Taints are a list: a merge patch replaces it whole, so the resource version is the lock.
 	err := c.client.Patch(ctx, node, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	verdict := meta.FindStatusCondition(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
-	if verified {
-		c.recorder.Event(gpuNode, corev1.EventTypeNormal, verdict.Reason, verdict.Message)
-	} else {
-		c.recorder.Event(gpuNode, corev1.EventTypeWarning, verdict.Reason, "tainted again: "+verdict.Message)
-	}
-	return nil
+	return client.IgnoreNotFound(err)
 }
 
 func withoutUnverified(taints []corev1.Taint) []corev1.Taint {

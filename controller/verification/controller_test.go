@@ -246,12 +246,38 @@ func TestVerification_ReplacesANodeThatIsNotProvedInTime(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the NodeClaim is still there: %v", err)
 	}
+	said := w.said()
+	if !strings.Contains(said, "not verified within 5m") || !strings.Contains(said, v1alpha1.FindingGPUCountMismatch) {
+		t.Errorf("events do not say why: %s", said)
+	}
+}
+
+// said are the events so far.
+func (w *world) said() string {
 	var said []string
 	for len(w.events.Events) > 0 {
 		said = append(said, <-w.events.Events)
 	}
-	if last := strings.Join(said, "\n"); !strings.Contains(last, "not verified within 5m") || !strings.Contains(last, v1alpha1.FindingGPUCountMismatch) {
-		t.Errorf("events do not say why: %s", last)
+	return strings.Join(said, "\n")
+}
+
+func TestVerification_SaysEachNewVerdictOnceAsAnEvent(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile(t)
+	if said := w.said(); said != "" {
+		t.Errorf("waiting is no verdict: %s", said)
+	}
+	w.report(t, full()[:7]...)
+	w.reconcile(t)
+	w.reconcile(t)
+	if said := w.said(); strings.Count(said, "Warning "+v1alpha1.FindingGPUCountMismatch) != 1 {
+		t.Errorf("want one Warning with the finding, got: %s", said)
+	}
+	w.report(t, full()...)
+	w.advertise(t, slices, 56)
+	w.reconcile(t)
+	if said := w.said(); strings.Count(said, "Normal "+v1alpha1.ReasonMatches) != 1 {
+		t.Errorf("want one Normal event, got: %s", said)
 	}
 }
 

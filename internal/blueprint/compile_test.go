@@ -250,7 +250,7 @@ func TestCompile_Refuses(t *testing.T) {
 			layouts: byName(testLayout("tight", "H100-80GB-SXM",
 				cut(v1alpha1.MIGSlice{Profile: "3g.40gb", Count: 2}, v1alpha1.MIGSlice{Profile: "1g.10gb", Count: 1}))),
 			want: Error{"InvalidLayout", "MIGLayout tight", "spec.devices[0].slices[1]",
-				"H100-80GB-SXM cannot be cut into 2 x 3g.40gb + 1g.10gb: 1 x 1g.10gb does not fit beside 2 x 3g.40gb: none does"},
+				"H100-80GB-SXM cannot be cut into 2 x 3g.40gb + 1g.10gb: 1 x 1g.10gb does not fit beside 2 x 3g.40gb: no place is left for it"},
 		},
 		{
 			name: "a GPU that the machine does not have", instanceType: "p5.4xlarge", class: testClass("first-two"),

@@ -161,7 +161,7 @@ func doesNotFit(m Model, board uint32, lines []line, culprit, most int) string {
 	}
 	possible := fmt.Sprintf("at most %d", most)
 	if most == 0 {
-		possible = "none does"
+		possible = "no place is left for it"
 	}
 	return fmt.Sprintf("%s %s%s: %s", counted(l.count, l.Name), verb, where, possible)
 }

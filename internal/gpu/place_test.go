@@ -307,11 +307,11 @@ func TestC79_PlacementsDecideAndNotCounts(t *testing.T) {
 		want  string // "profile@start ..." or the error
 	}{
 		{"1g at 0, 1, 5 block a 3g", small(0, 1, 5), []Demand{{"3g.40gb", 1}},
-			"H100-80GB-SXM cannot be cut into 3g.40gb: 1 x 3g.40gb does not fit in the free memory slices 2,3,4,6,7: none does"},
+			"H100-80GB-SXM cannot be cut into 3g.40gb: 1 x 3g.40gb does not fit in the free memory slices 2,3,4,6,7: no place is left for it"},
 		{"1g at 0, 1 leave the upper half", small(0, 1), []Demand{{"3g.40gb", 1}}, "3g.40gb@4"},
 		{"4g and 3g", nil, []Demand{{"4g.40gb", 1}, {"3g.40gb", 1}}, "4g.40gb@0 3g.40gb@4"},
 		{"3g, 3g and 1g have 7 compute slices and 9 memory slices", nil, []Demand{{"3g.40gb", 2}, {"1g.10gb", 1}},
-			"H100-80GB-SXM cannot be cut into 2 x 3g.40gb + 1g.10gb: 1 x 1g.10gb does not fit beside 2 x 3g.40gb: none does"},
+			"H100-80GB-SXM cannot be cut into 2 x 3g.40gb + 1g.10gb: 1 x 1g.10gb does not fit beside 2 x 3g.40gb: no place is left for it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			placed, err := PlaceBeside(m, tc.taken, tc.ask)

@@ -59,7 +59,9 @@ func NewScene(ctx context.Context, s *stack.Stack, dir string) (*Scene, error) {
 	if err := addKarpenter(kinds); err != nil {
 		return nil, err
 	}
-	c, err := client.New(s.Config(), client.Options{Scheme: kinds})
+	config := s.Config()
+	config.QPS = -1 // polls are frequent, and a client that holds itself back would hide what it saw
+	c, err := client.New(config, client.Options{Scheme: kinds})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}

@@ -35,7 +35,7 @@ func command() *cobra.Command {
 		Short: "Cut this node's GPUs as its Blueprint says and report what NVML then sees",
 		Long: `gpufleet-agent runs on every GPU node. It follows the GPUNode that is named after the node, applies the MIG layout in
 its spec, reads the GPUs back through NVML and writes what it finds to status.inventory, and to nothing else.`,
-		Example: `  # As the DaemonSet runs it
+		Example: `  # on a node, as a pod of its own
   gpufleet-agent --node-name "$NODE_NAME"
 
   # What NVML sees on this machine, without a cluster

@@ -46,9 +46,9 @@ func command() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
 		Use:   "gpufleet-controller",
-		Short: "Launch, verify and explain GPU nodes",
+		Short: "Launch GPU nodes and let no workload on one that is not what was ordered",
 		Long: `gpufleet-controller runs Karpenter core with gpufleet's own cloud provider. It launches the machines that
-GPUNodePools ask for, lets no workload on a node that is not what was ordered, and says why a pod waits.
+GPUNodePools ask for and lets no workload on a node that is not what was ordered.
 
 AWS credentials, region and endpoint come from the AWS SDK's chain: environment, IRSA or pod identity.`,
 		Example: `  # in a cluster

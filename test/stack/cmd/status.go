@@ -82,6 +82,7 @@ Next, in a shell at the repository's root:
 
   . %s
   terraform -chdir=examples/quickstart apply     # or tofu; no init: the built provider is used as it is
+  kubectl apply -f examples/quickstart/pods.yaml
   kubectl get gpunodepools,gpunodes,nodes
   make status
   make down
