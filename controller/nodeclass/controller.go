@@ -80,7 +80,7 @@ func (c *Controller) resolve(ctx context.Context, class *Object) time.Duration {
 		return c.unresolved(class, err)
 	}
 	// The image is resolved once for each change of the spec: a new image behind an alias must not roll nodes.
-	if class.Status.AMI == "" || !current(stored(class), class.Generation) {
+	if !wasResolved(class) {
 		class.Status.AMI = resolved.Image
 	}
 	class.Status.Subnets = resolved.Subnets
@@ -92,19 +92,17 @@ func (c *Controller) resolve(ctx context.Context, class *Object) time.Duration {
 // unresolved keeps a class Ready that was resolved before at this generation: a cloud that is ill for a minute must not
 // stop pools whose facts are known.
 func (c *Controller) unresolved(class *Object, err error) time.Duration {
-	if ready := stored(class); current(ready, class.Generation) && ready.Status == metav1.ConditionTrue {
+	if wasResolved(class) {
 		return resolveAfterError
 	}
 	set(class, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonCloudError, err.Error())
 	return resolveAfterError
 }
 
-func stored(class *Object) *metav1.Condition {
-	return meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ConditionReady)
-}
-
-func current(condition *metav1.Condition, generation int64) bool {
-	return condition != nil && condition.ObservedGeneration == generation
+// wasResolved says whether the status is what this generation of the spec was resolved to.
+func wasResolved(class *Object) bool {
+	ready := meta.FindStatusCondition(class.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == class.Generation
 }
 
 func set(class *Object, kind string, status metav1.ConditionStatus, reason, message string) {

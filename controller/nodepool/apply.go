@@ -94,11 +94,18 @@ func requirements(pool *v1alpha1.GPUNodePool, entry int, effective v1alpha1.Effe
 	return reqs
 }
 
+// conflictError says that the name of a NodePool is taken.
+type conflictError struct{ nodePool, pool string }
+
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("NodePool %q exists and is not owned by GPUNodePool %q: rename the pool or remove that NodePool", e.nodePool, e.pool)
+}
+
 func (c *Controller) applyNodePool(ctx context.Context, pool *v1alpha1.GPUNodePool, wanted *karpv1.NodePool) error {
 	nodePool := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: wanted.Name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, c.client, nodePool, func() error {
 		if owner := metav1.GetControllerOf(nodePool); nodePool.UID != "" && (owner == nil || owner.UID != pool.UID) {
-			return fmt.Errorf("NodePool %q exists and is not owned by GPUNodePool %q: rename the pool or remove that NodePool", wanted.Name, pool.Name)
+			return &conflictError{nodePool: wanted.Name, pool: pool.Name}
 		}
 		nodePool.Labels = lo.Assign(nodePool.Labels, wanted.Labels)
 		if !equality.Semantic.DeepEqual(nodePool.Spec, wanted.Spec) {
@@ -155,7 +162,10 @@ func (c *Controller) applyDevicePluginConfig(ctx context.Context, pool *v1alpha1
 			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 			Data:       map[string]string{pool.Name: string(config)},
 		}
-		return c.client.Create(ctx, configMap)
+		if err := c.client.Create(ctx, configMap); err != nil {
+			return fmt.Errorf("creating ConfigMap %s: %w", key, err)
+		}
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading ConfigMap %s: %w", key, err)
@@ -165,7 +175,10 @@ func (c *Controller) applyDevicePluginConfig(ctx context.Context, pool *v1alpha1
 	}
 	stored := configMap.DeepCopy()
 	configMap.Data = lo.Assign(configMap.Data, map[string]string{pool.Name: string(config)})
-	return c.client.Patch(ctx, configMap, client.MergeFrom(stored))
+	if err := c.client.Patch(ctx, configMap, client.MergeFrom(stored)); err != nil {
+		return fmt.Errorf("writing key %s of ConfigMap %s: %w", pool.Name, key, err)
+	}
+	return nil
 }
 
 func (c *Controller) removeDevicePluginConfig(ctx context.Context, pool string) error {

@@ -135,8 +135,9 @@ func TestReconcile_YieldsToWhatThePoolSays(t *testing.T) {
 	if got := *spec.Disruption.ConsolidateAfter.Duration; got != time.Hour {
 		t.Errorf("consolidateAfter %s, want 1h", got)
 	}
-	if got := requirement(spec, "topology.kubernetes.io/zone"); got != nil {
-		t.Errorf("zones %v, want none: the pool names none", got)
+	// A requirement without values would match no zone.
+	if got := len(spec.Template.Spec.Requirements); got != 2 {
+		t.Errorf("%d requirements, want those of the instance and capacity types: the pool names no zones", got)
 	}
 }
 
@@ -186,31 +187,7 @@ func TestReconcile_WritesThePoolsKeyOfTheDevicePluginsConfigMap(t *testing.T) {
 	}
 }
 
-func TestReconcile_CreatesPriorityClassesOnceInStrictOrder(t *testing.T) {
-	w := newWorld(t)
-	w.create(t, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "gpufleet-batch"}, Value: 250_000})
-	w.reconcile(t)
-	w.writes = nil
-	w.reconcile(t)
-	for _, each := range w.writes {
-		if strings.Contains(each, "PriorityClass") {
-			t.Errorf("a second look wrote: %s", each)
-		}
-	}
-	value := func(name string) int32 { return get(t, w, &schedulingv1.PriorityClass{}, name).Value }
-	inference, batch, research := value("gpufleet-inference"), value("gpufleet-batch"), value("gpufleet-research")
-	if batch != 250_000 {
-		t.Errorf("the value of a class that was there became %d", batch)
-	}
-	if !(inference > batch && batch > research && research > 0) {
-		t.Errorf("inference %d, batch %d, research %d: want strictly falling and above the default of pods, 0", inference, batch, research)
-	}
-	if inference >= 1_000_000_000 {
-		t.Errorf("inference %d is above what users may give, 1e9", inference)
-	}
-}
-
-func TestReconcile_GivesTheWorkloadClassesThreeValues(t *testing.T) {
+func TestReconcile_CreatesPriorityClassesInStrictOrder(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(t)
 	list := &schedulingv1.PriorityClassList{}
@@ -224,8 +201,28 @@ func TestReconcile_GivesTheWorkloadClassesThreeValues(t *testing.T) {
 			t.Errorf("%s changes pods that do not name it, or does not preempt: %+v", each.Name, each)
 		}
 	}
-	if len(values) != 3 || !(values["gpufleet-inference"] > values["gpufleet-batch"] && values["gpufleet-batch"] > values["gpufleet-research"]) {
+	inference, batch, research := values["gpufleet-inference"], values["gpufleet-batch"], values["gpufleet-research"]
+	if len(values) != 3 || inference <= batch || batch <= research {
 		t.Errorf("priority classes %v, want inference above batch above research", values)
+	}
+	// A pod without a class has priority 0; users may not go above 1e9.
+	if research <= 0 || inference > 1_000_000_000 {
+		t.Errorf("priority classes %v, want all in (0, 1e9]", values)
+	}
+}
+
+func TestReconcile_LeavesAPriorityClassThatIsThere(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "gpufleet-batch"}, Value: 250_000})
+	w.writes = nil
+	w.reconcile(t)
+	if got := get(t, w, &schedulingv1.PriorityClass{}, "gpufleet-batch").Value; got != 250_000 {
+		t.Errorf("the value of a class that was there became %d", got)
+	}
+	for _, each := range w.writes {
+		if strings.HasSuffix(each, "PriorityClass gpufleet-batch") {
+			t.Errorf("a class that was there was written: %s", each)
+		}
 	}
 }
 
@@ -280,11 +277,9 @@ func TestReconcile_RefusesANodePoolOfItsNameThatIsNotItsOwn(t *testing.T) {
 				Spec:       karpv1.NodePoolSpec{Weight: ptr.To(int32(7))},
 			})
 			before := get(t, w, &karpv1.NodePool{}, "inference-0")
-			_, err := w.Reconcile(t.Context(), w.pool(t))
-			if err == nil {
-				t.Fatal("no error")
-			}
-			wantWords(t, err.Error(), `NodePool "inference-0" exists`, `not owned by GPUNodePool "inference"`, "rename the pool or remove")
+			w.reconcile(t)
+			w.wantCondition(t, "Accepted", isFalse, "Conflict", `NodePool "inference-0" exists`, `not owned by GPUNodePool "inference"`, "rename the pool or remove")
+			w.wantCondition(t, "Ready", isFalse, "NotAccepted")
 			if diff := cmp.Diff(before, get(t, w, &karpv1.NodePool{}, "inference-0")); diff != "" {
 				t.Errorf("it was touched: %s", diff)
 			}

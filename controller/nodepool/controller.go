@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/samber/lo"
@@ -54,7 +55,7 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		Named("gpunodepool").
 		For(&v1alpha1.GPUNodePool{}).
-		Owns(&karpv1.NodePool{}).
+		Watches(&karpv1.NodePool{}, handler.EnqueueRequestsFromMapFunc(poolOfNodePool)).
 		Watches(&karpv1.NodeClaim{}, byLabel).
 		Watches(&v1alpha1.GPUNode{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.(*v1alpha1.GPUNode).Spec.Pool)
@@ -62,6 +63,16 @@ func (c *Controller) Register(_ context.Context, m manager.Manager) error {
 		Watches(nodeclass.New(), handler.EnqueueRequestsFromMapFunc(c.poolsOfClass)).
 		Watches(&v1alpha1.MIGLayout{}, handler.EnqueueRequestsFromMapFunc(c.poolsOfLayout)).
 		Complete(reconcile.AsReconciler(m.GetClient(), c))
+}
+
+// poolOfNodePool goes by name and not by owner: a NodePool in the way of a pool is not ours, and when it goes the pool
+// can be accepted.
+func poolOfNodePool(_ context.Context, o client.Object) []reconcile.Request {
+	at := strings.LastIndex(o.GetName(), "-")
+	if at < 0 {
+		return nil
+	}
+	return request(o.GetName()[:at])
 }
 
 func request(pool string) []reconcile.Request {
@@ -144,20 +155,30 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 		return err
 	}
 	if refusal != nil {
-		// What already runs stays: a pool that is no longer accepted launches nothing new, since its NodePools go only
-		// when the pool goes and GetInstanceTypes compiles from the same inputs.
-		setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionFalse, refusal.Reason, refusal.Error())
-		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotAccepted, "the pool is not accepted: nothing is launched")
-		pool.Status.Blueprints = nil
+		refuse(pool, refusal.Reason, refusal.Error())
 		return nil
 	}
 	pool.Status.Blueprints = summaries(blueprints)
 	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid, accepted(blueprints))
 
-	if err := c.apply(ctx, pool, blueprints, effective); err != nil {
+	err = c.apply(ctx, pool, blueprints, effective)
+	var conflict *conflictError
+	if errors.As(err, &conflict) {
+		refuse(pool, v1alpha1.ReasonConflict, conflict.Error())
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	return c.setReady(ctx, pool)
+}
+
+// refuse says why a pool is not accepted. What already runs stays: its NodePools go only when the pool goes, and nothing
+// new is launched, since GetInstanceTypes compiles from the same inputs.
+func refuse(pool *v1alpha1.GPUNodePool, reason, message string) {
+	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionFalse, reason, message)
+	setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotAccepted, "the pool is not accepted: nothing is launched")
+	pool.Status.Blueprints = nil
 }
 
 // compile returns the pool's Blueprints, or the *blueprint.Error of the first that cannot be.
@@ -177,7 +198,7 @@ func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([
 	return blueprints, nil
 }
 
-// setReady says whether the pool can launch: its class is resolved and core has accepted its NodePools.
+// setReady says whether the pool can launch: its class is resolved and has a subnet in the pool's zones.
 func (c *Controller) setReady(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
 	inputs, err := fleet.Of(ctx, c.client, pool)
 	if err != nil {

@@ -1,7 +1,6 @@
 package nodepool
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +80,7 @@ func newWorld(t *testing.T, change ...func(*v1alpha1.GPUNodePool, *nodeclass.Obj
 
 // intercept records and fails what the test wants, and gives each new object a UID, as the API server does.
 func (w *world) intercept() interceptor.Funcs {
-	act := func(verb string, o client.Object) error {
+	act := func(verb string, o client.Object, call func() error) error {
 		if w.fail != nil {
 			if err := w.fail(verb, o); err != nil {
 				return err
@@ -90,33 +89,33 @@ func (w *world) intercept() interceptor.Funcs {
 		if verb != "get" {
 			w.writes = append(w.writes, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
 		}
-		return nil
+		return call()
 	}
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-			return cmp.Or(act("get", o), c.Get(ctx, key, o, opts...))
+			return act("get", o, func() error { return c.Get(ctx, key, o, opts...) })
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if o.GetUID() == "" {
 				o.SetUID(types.UID(fmt.Sprintf("uid of %T %s", o, o.GetName())))
 			}
-			return cmp.Or(act("create", o), c.Create(ctx, o, opts...))
+			return act("create", o, func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
-			return cmp.Or(act("update", o), c.Update(ctx, o, opts...))
+			return act("update", o, func() error { return c.Update(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return cmp.Or(act("patch", o), c.Patch(ctx, o, patch, opts...))
+			return act("patch", o, func() error { return c.Patch(ctx, o, patch, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-			return cmp.Or(act("patch "+sub, o), c.SubResource(sub).Patch(ctx, o, patch, opts...))
+			return act("patch "+sub, o, func() error { return c.SubResource(sub).Patch(ctx, o, patch, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			options := (&client.DeleteOptions{}).ApplyOptions(opts)
 			if policy := options.PropagationPolicy; policy != nil {
 				w.deletions[o.GetName()] = *policy
 			}
-			return cmp.Or(act("delete", o), c.Delete(ctx, o, opts...))
+			return act("delete", o, func() error { return c.Delete(ctx, o, opts...) })
 		},
 	}
 }
@@ -137,7 +136,12 @@ func testClass() *nodeclass.Object {
 	class := nodeclass.New()
 	class.Name, class.Generation = className, 5
 	class.Spec = v1alpha1.GPUNodeClassSpec{
-		Cloud:   v1alpha1.CloudSpec{AWS: &v1alpha1.AWSCloud{}},
+		Cloud: v1alpha1.CloudSpec{AWS: &v1alpha1.AWSCloud{
+			Subnets: []string{"subnet-a", "subnet-b"}, SecurityGroups: []string{"sg-a"}, InstanceProfile: "node",
+			AMI:        v1alpha1.AMISpec{Family: v1alpha1.AMIFamilyAL2023, ID: "ami-1"},
+			RootVolume: v1alpha1.RootVolumeSpec{SizeGiB: 100},
+			Cluster:    v1alpha1.ClusterSpec{Name: "prod", Endpoint: "https://127.0.0.1:6443", CertificateAuthority: "Y2E=", ServiceCIDR: "10.96.0.0/16"},
+		}},
 		Sharing: v1alpha1.SharingSpec{Strategy: v1alpha1.SharingMIG, Layouts: []string{layoutName}},
 	}
 	class.Status = v1alpha1.GPUNodeClassStatus{
@@ -233,7 +237,7 @@ func claim(name, instanceType, instance string, finalizers ...string) *karpv1.No
 	return out
 }
 
-// nodePools are the names of the NodePools that exist.
+// nodePoolNames are the names of the NodePools that exist.
 func (w *world) nodePoolNames(t *testing.T) []string {
 	t.Helper()
 	list := &karpv1.NodePoolList{}

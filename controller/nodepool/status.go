@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -53,10 +56,12 @@ func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) erro
 	}
 	var counts v1alpha1.NodeCounts
 	var verifiedGPUs int32
+	launched := map[types.UID]bool{}
 	for i := range claims.Items {
 		if claims.Items[i].Status.ProviderID == "" {
 			continue
 		}
+		launched[claims.Items[i].UID] = true
 		counts.Total++
 		if instanceType, known := machine.Lookup(claims.Items[i].Labels[corev1.LabelInstanceTypeStable]); known {
 			counts.GPUs += int32(instanceType.GPU.Count)
@@ -64,12 +69,14 @@ func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) erro
 	}
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		if node.Spec.Pool == pool.Name && meta.IsStatusConditionTrue(node.Status.Conditions, v1alpha1.ConditionVerified) {
+		// A GPUNode outlives its NodeClaim until the garbage collector has seen that.
+		ours := lo.SomeBy(node.OwnerReferences, func(owner metav1.OwnerReference) bool { return launched[owner.UID] })
+		if ours && meta.IsStatusConditionTrue(node.Status.Conditions, v1alpha1.ConditionVerified) {
 			counts.Verified++
 			verifiedGPUs += node.Spec.GPU.Count
 		}
 	}
-	pool.Status.Nodes = counts
+	pool.Status.Nodes = &counts
 	metrics.SetPoolGPUs(pool.Name, int(verifiedGPUs), int(counts.GPUs-verifiedGPUs))
 	return nil
 }

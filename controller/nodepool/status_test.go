@@ -159,7 +159,9 @@ func TestReconcile_IsReadyOnlyWhenItsClassCanLaunch(t *testing.T) {
 }
 
 func TestReconcile_BecomesReadyWithItsClass(t *testing.T) {
-	w := newWorld(t, func(_ *v1alpha1.GPUNodePool, class *nodeclass.Object, _ *v1alpha1.MIGLayout) { class.Status.Conditions = nil })
+	w := newWorld(t, func(_ *v1alpha1.GPUNodePool, class *nodeclass.Object, _ *v1alpha1.MIGLayout) {
+		class.Status.Conditions = nil
+	})
 	w.reconcile(t)
 	w.wantCondition(t, "Ready", isUnknown, "Resolving")
 	w.setClassStatus(t, func(status *v1alpha1.GPUNodeClassStatus) { status.Conditions = testClass().Status.Conditions })
@@ -206,7 +208,7 @@ func TestReconcile_CountsLaunchedMachinesAndVerifiedNodes(t *testing.T) {
 		gpuNode("i-9", "batch", 8, "of another pool", isTrue),
 	)
 	w.reconcile(t)
-	want := v1alpha1.NodeCounts{Total: 2, Verified: 1, GPUs: 9}
+	want := &v1alpha1.NodeCounts{Total: 2, Verified: 1, GPUs: 9}
 	if diff := cmp.Diff(want, w.pool(t).Status.Nodes); diff != "" {
 		t.Error(diff)
 	}
@@ -220,7 +222,7 @@ func TestReconcile_DoesNotCountANodeWhoseMachineIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, gpuNode("i-1", poolName, 8, "gone", isTrue))
 	w.reconcile(t)
-	if diff := cmp.Diff(v1alpha1.NodeCounts{}, w.pool(t).Status.Nodes); diff != "" {
+	if diff := cmp.Diff(&v1alpha1.NodeCounts{}, w.pool(t).Status.Nodes); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(map[string]float64{"verified": 0, "unverified": 0}, gauge(t)); diff != "" {

@@ -20,6 +20,7 @@ const (
 	ReasonClassNotFound = "ClassNotFound"
 	ReasonClassNotReady = "ClassNotReady"
 	ReasonInvalidClass  = "InvalidClass"
+	ReasonConflict      = "Conflict"
 )
 
 // Reasons of Ready.

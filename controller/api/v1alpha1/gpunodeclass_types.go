@@ -105,7 +105,7 @@ type AMISpec struct {
 	// +optional
 	ID string `json:"id,omitempty"`
 	// SSMParameter is the path of a public parameter that holds the image's id. It is resolved once for each change of
-	// this spec, and the id is kept in status.ami: a new image in the parameter does not roll nodes.
+	// the class, and the id is kept in status.ami: a new image in the parameter alone does not roll nodes.
 	// +kubebuilder:validation:Pattern=`^/.+$`
 	// +kubebuilder:validation:MaxLength=512
 	// +optional

@@ -154,9 +154,10 @@ type GPUNodePoolStatus struct {
 	// Effective are the settings in force, defaults filled in.
 	// +optional
 	Effective *EffectiveSettings `json:"effective,omitempty"`
-	// Nodes counts the pool's nodes.
+	// Nodes counts the pool's nodes. It is a pointer so that zeros are written the first time: a merge patch has only
+	// what changed.
 	// +optional
-	Nodes NodeCounts `json:"nodes,omitempty"`
+	Nodes *NodeCounts `json:"nodes,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -190,13 +191,10 @@ type EffectiveSettings struct {
 // NodeCounts counts the pool's nodes.
 type NodeCounts struct {
 	// Total counts launched machines, until each is confirmed gone.
-	// +optional
 	Total int32 `json:"total"`
 	// Verified counts nodes that are proved to be their Blueprint.
-	// +optional
 	Verified int32 `json:"verified"`
 	// GPUs counts physical GPUs of all launched machines.
-	// +optional
 	GPUs int32 `json:"gpus"`
 }
 

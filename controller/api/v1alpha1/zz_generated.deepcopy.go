@@ -622,7 +622,11 @@ func (in *GPUNodePoolStatus) DeepCopyInto(out *GPUNodePoolStatus) {
 		*out = new(EffectiveSettings)
 		(*in).DeepCopyInto(*out)
 	}
-	out.Nodes = in.Nodes
+	if in.Nodes != nil {
+		in, out := &in.Nodes, &out.Nodes
+		*out = new(NodeCounts)
+		**out = **in
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))
