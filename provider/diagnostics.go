@@ -75,7 +75,8 @@ func (r request) words(e *kube.Error) (summary, happened, remedy string) {
 		return "gpufleet Not Installed In The Cluster",
 			fmt.Sprintf("the API server at %s does not serve %s.%s", e.Host, r.kind.resource.Resource, v1alpha1.GroupVersion),
 			"Install gpufleet's CustomResourceDefinitions and its controller first; where the same run installs them, let this resource depend on that with depends_on. " +
-				"If gpufleet is installed, the provider points at another cluster: check host, config_path and config_context."
+				"If gpufleet is installed, the provider points at another cluster: check host, config_path and config_context. " +
+				"If the cluster was made anew, take what it no longer has out of the state with terraform state rm."
 	case kube.ErrNotFound:
 		return r.kind.title + " Not Found",
 			fmt.Sprintf("the API server at %s has no such object", e.Host),
@@ -120,7 +121,7 @@ func (r request) conflict(e *kube.Error) diag.Diagnostics {
 // alreadyExists is for an object that is there before Terraform creates it and is not Terraform's.
 func (r request) alreadyExists(managers []string) diag.Diagnostics {
 	detail := fmt.Sprintf("Cannot %s: the cluster has one of this name already, managed by %s. It is left as it is.\n\n"+
-		"To manage it from here, import it:\n\n"+
+		"To manage it from here, for instance because an interrupted run of this configuration made it, import it:\n\n"+
 		"  import {\n    to = %s.LABEL\n    id = %q\n  }\n\nElse choose another name.",
 		r.what(), strings.Join(managers, ", "), r.kind.terraformType(), r.name)
 	var diags diag.Diagnostics

@@ -114,7 +114,7 @@ func full() map[string]struct {
 				"subnets": []any{"subnet-1", "subnet-2"}, "security_groups": []any{"sg-1"}, "instance_profile": "p",
 				"ami":         map[string]any{"family": "AL2023", "id": "ami-1", "ssm_parameter": "/x"},
 				"root_volume": map[string]any{"size_gib": 200},
-				"cluster":     map[string]any{"name": "n", "endpoint": "https://e", "certificate_authority": "Y2E=", "service_cidr": "10.96.0.0/16"},
+				"cluster":     map[string]any{"name": "n", "endpoint": "https://e", "certificate_authority": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", "service_cidr": "10.96.0.0/16"},
 			}},
 			"sharing":      map[string]any{"strategy": "MIG", "layouts": []any{"l"}},
 			"driver":       map[string]any{"min_version": "550"},

@@ -48,7 +48,7 @@ resource "gpufleet_node_class" "h100" {
     cluster = {
       name                  = "gpufleet"
       endpoint              = "https://10.0.0.1:6443"
-      certificate_authority = "Y2E="
+      certificate_authority = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
       service_cidr          = "10.96.0.0/16"
     }
   } }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/kube"
 )
 
 const (
@@ -142,6 +143,41 @@ func TestCreate_LeavesAnObjectOfSomebodyElseAlone(t *testing.T) {
 	other.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate}})
 	api.set(func() { api.objects[layoutKey] = other })
 	run(t, resource.TestStep{Config: at(api.URL) + layoutConfig, ExpectError: words(`MIG Layout Already Exists.*managed by kubectl-create.*to = gpufleet_mig_layout`)})
+}
+
+// Another state made it, with the same manager: taking it over would end in destroying its machines.
+func TestCreate_LeavesAnObjectOfAnotherStateAlone(t *testing.T) {
+	api := newFakeAPI(t)
+	run(t, resource.TestStep{Config: at(api.URL) + layoutConfig})
+	other := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.KindMIGLayout,
+		"metadata": map[string]any{"name": "h100-7x1g10gb", "uid": "1"}, "spec": map[string]any{"gpuModel": "H100-80GB-SXM"},
+	}}
+	other.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: kube.FieldManager, Operation: metav1.ManagedFieldsOperationApply}})
+	api.set(func() { api.objects[layoutKey] = other })
+	run(t, resource.TestStep{Config: at(api.URL) + layoutConfig, ExpectError: words(`MIG Layout Already Exists.*managed by gpufleet-terraform.*interrupted run.*import`)})
+	api.set(func() {
+		if model, _, _ := unstructured.NestedString(api.objects[layoutKey].Object, "spec", "gpuModel"); model != "H100-80GB-SXM" || api.objects[layoutKey].GetUID() != "1" {
+			t.Errorf("the object was touched: %v", api.objects[layoutKey].Object)
+		}
+	})
+}
+
+// A wrong context looks like a cluster without gpufleet: the state must not be emptied by it.
+func TestRead_KeepsTheStateWhereTheKindIsNotServed(t *testing.T) {
+	api := newFakeAPI(t)
+	config := at(api.URL) + layoutConfig
+	run(t,
+		resource.TestStep{Config: config},
+		resource.TestStep{
+			PreConfig: func() { api.set(func() { api.notFoundPage = true }) },
+			Config:    config, PlanOnly: true, ExpectError: words(`gpufleet Not Installed In The Cluster.*points at another cluster.*terraform state rm`),
+		},
+		resource.TestStep{
+			PreConfig: func() { api.set(func() { api.notFoundPage = false }) },
+			Config:    config, ConfigPlanChecks: expect(layoutAddress, plancheck.ResourceActionNoop),
+		},
+	)
 }
 
 func TestCreate_RefusesASecondResourceOfTheSameName(t *testing.T) {

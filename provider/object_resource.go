@@ -78,7 +78,7 @@ func (r *objectResource) Create(ctx context.Context, req resource.CreateRequest,
 	resp.Diagnostics.AddWarning(ask.unsettled(err, wait, "It is in the state, and nothing will be replaced."))
 }
 
-// create applies an object that is not there yet, or that an interrupted run of ours left.
+// create applies an object that is not there yet.
 func (r *objectResource) create(ctx context.Context, ask request, x expanded) diag.Diagnostics {
 	if !r.session.claim(r.kind, x.name) {
 		return ask.alreadyExists([]string{"another resource of this configuration"})
@@ -98,7 +98,9 @@ func (r *objectResource) createClaimed(ctx context.Context, ask request, x expan
 		return ask.diagnostics(err)
 	case existing.GetDeletionTimestamp() != nil:
 		return ask.beingDeleted(lastSeen(existing))
-	case !kube.Applied(existing):
+	default:
+		// Also one that Terraform applied: it may be another state's, whose machines this one would then rewrite and in the
+		// end destroy.
 		return ask.alreadyExists(managers(existing))
 	}
 	if _, err := r.session.client.Apply(ctx, r.kind.resource, r.kind.object(x)); err != nil {
@@ -107,7 +109,8 @@ func (r *objectResource) createClaimed(ctx context.Context, ask request, x expan
 	return nil
 }
 
-// Read takes over what the cluster has. An object that is gone leaves the state. While the provider's configuration is
+// Read takes over what the cluster has. An object that is gone leaves the state; a kind that is not served does not, since
+// a wrong context looks the same, and the machines of the right one would run on without a state. While the provider's configuration is
 // unknown (a cluster that the same run makes), the state stays as it is, and nothing is connected to.
 func (r *objectResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	x, ask, ok := r.ask("read", req.State, &resp.Diagnostics)
@@ -117,14 +120,6 @@ func (r *objectResource) Read(ctx context.Context, req resource.ReadRequest, res
 	obj, err := r.session.client.Get(ctx, r.kind.resource, x.name)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		resp.State.RemoveResource(ctx)
-		return
-	case errors.Is(err, kube.ErrCRDMissing):
-		// A kind that is not served has no objects, so that a cluster made anew can be filled again. A wrong context
-		// looks the same: hence the warning.
-		for _, d := range ask.diagnostics(err) {
-			resp.Diagnostics.AddWarning(d.Summary(), "The "+r.kind.noun+" is taken for gone. "+d.Detail())
-		}
 		resp.State.RemoveResource(ctx)
 		return
 	case err != nil:

@@ -47,6 +47,9 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 		return nil, err
 	}
 	options, err := c.options(ctx, pool)
+	if fleet.Unusable(err) {
+		options, err = nil, nil // nothing fits the claim then; what an earlier try started is still looked for
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +107,9 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 	case err == nil && !instance.State.Ending():
 		log.FromContext(ctx).Info("adopting the instance of an earlier try", "instance", instance.ID)
 		if !found {
-			return nil, l.unresolved(fmt.Errorf("instance %s runs for instance type %s, which pool %s no longer offers", instance.ID, entry.InstanceType, l.pool.Pool.Name))
+			// Nothing is unknown here, so core ends the claim, and its finalizer the instance: a claim that is kept without
+			// a provider id would stop the provisioning of every pool.
+			return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("instance %s runs for instance type %s, which pool %s no longer offers: it is ended", instance.ID, entry.InstanceType, l.pool.Pool.Name))
 		}
 		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
 	case err == nil:
@@ -120,7 +125,23 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 		// Harmless, since the token is the same: if the first call took effect, the cloud says so and it is adopted.
 		log.FromContext(ctx).Info("the class changed since the launch was asked for", "NodeClaim", l.claim.Name)
 	}
+	// The time of asking is written anew: from it on the cloud may not know yet what it has started.
+	renewed := *entry
+	renewed.AskedAt = metav1.NewTime(l.provider.clock.Now())
+	if err := l.record(ctx, &renewed); err != nil {
+		return nil, err
+	}
 	return l.ask(ctx, again, entry.Image)
+}
+
+// record writes the journal.
+func (l *launch) record(ctx context.Context, entry *journal) error {
+	written, err := writeJournal(ctx, l.provider.client, l.provider.live, l.claim, entry)
+	if err != nil {
+		return err
+	}
+	l.claim, l.journal = written, entry
+	return nil
 }
 
 // fresh makes the first or next attempt of a claim that nothing is open for.
@@ -157,16 +178,10 @@ func (l *launch) write(ctx context.Context, chosen choice, attempt int) error {
 	if err != nil {
 		return cloudprovider.NewCreateError(err, "LaunchRejected", err.Error())
 	}
-	l.journal = &journal{
+	return l.record(ctx, &journal{
 		Attempt: attempt, Token: req.Token, InstanceType: req.InstanceType, Zone: req.Zone, Subnet: req.Subnet,
 		CapacityType: req.CapacityType, Image: req.Image, RequestHash: hash, AskedAt: metav1.NewTime(l.provider.clock.Now()),
-	}
-	written, err := writeJournal(ctx, l.provider.client, l.provider.live, l.claim, l.journal)
-	if err != nil {
-		return err
-	}
-	l.claim = written
-	return nil
+	})
 }
 
 // ask makes the attempt that the journal holds.
@@ -216,12 +231,7 @@ func (l *launch) unresolved(err error) error {
 func (l *launch) refuse(ctx context.Context, reason error) error {
 	entry := *l.journal
 	entry.Refused = reason.Error()
-	written, err := writeJournal(ctx, l.provider.client, l.provider.live, l.claim, &entry)
-	if err != nil {
-		return err
-	}
-	l.claim, l.journal = written, &entry
-	return nil
+	return l.record(ctx, &entry)
 }
 
 func (l *launch) exhausted(last error) error {

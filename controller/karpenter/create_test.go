@@ -278,3 +278,82 @@ func (s *staleOnce) Get(ctx context.Context, key client.ObjectKey, into client.O
 	s.object = nil
 	return nil
 }
+
+func TestCreate_EndsAClaimWhoseLostMachineThePoolNoLongerOffers(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, w *world){
+		"the layout is gone": func(t *testing.T, w *world) {
+			remove(t, w, &v1alpha1.MIGLayout{ObjectMeta: objectMeta("h100-7x1g10gb")})
+		},
+		"the instance type is no longer named": func(t *testing.T, w *world) {
+			w.pool.Spec.Machines = []v1alpha1.MachineSpec{{InstanceTypes: []string{"p5.4xlarge"}}}
+			if err := w.client.Update(t.Context(), w.pool); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			claim := w.claim(t, "a")
+			w.cloud.loseAnswer = &cloud.Error{Class: cloud.ClassTransient, Operation: "RunInstances"}
+			if _, err := w.Create(t.Context(), claim); err == nil {
+				t.Fatal("want an error")
+			}
+			w.cloud.loseAnswer = nil
+			change(t, w)
+			_, err := w.Create(t.Context(), w.reread(t, claim))
+			if !cloudprovider.IsInsufficientCapacityError(err) {
+				t.Fatalf("%v, want an error that core ends the claim on: kept, it would stop every pool", err)
+			}
+			// What core does then: it deletes the claim and drops its own finalizer. Ours ends the machine by its token.
+			claim = w.reread(t, claim)
+			claim.Finalizers = []string{v1alpha1.FinalizerInstance}
+			if err := w.client.Update(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+			remove(t, w, claim)
+			w.finalize(t, w.reread(t, claim))
+			if len(w.cloud.terminated) != 1 {
+				t.Errorf("ended %v, want the one machine", w.cloud.terminated)
+			}
+		})
+	}
+}
+
+// A launch that is asked again minutes later starts the cloud's lag anew: without that the finalizer would believe an
+// early NotFound and leave a machine that nobody owns.
+func TestCreate_RenewsTheTimeOfAskingWhenItAsksAgain(t *testing.T) {
+	w := newWorld(t)
+	claim := w.claim(t, "a")
+	w.cloud.refuse = func(cloud.LaunchRequest) error {
+		return &cloud.Error{Class: cloud.ClassThrottled, Operation: "RunInstances"}
+	}
+	if _, err := w.Create(t.Context(), claim); err == nil {
+		t.Fatal("want an error")
+	}
+	w.clock.Step(10 * time.Minute)
+	w.cloud.refuse, w.cloud.loseAnswer = nil, &cloud.Error{Class: cloud.ClassTransient, Operation: "RunInstances"}
+	if _, err := w.Create(t.Context(), w.reread(t, claim)); err == nil {
+		t.Fatal("want an error")
+	}
+	claim = w.reread(t, claim)
+	claim.Finalizers = []string{v1alpha1.FinalizerInstance}
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, w, claim)
+	w.cloud.hidden = true
+	w.finalize(t, w.reread(t, claim))
+	if !w.exists(t, claim) {
+		t.Error("the claim went while the cloud may not know yet what it has just started")
+	}
+}
+
+func TestGetInstanceTypes_OfAPoolThatIsNotAcceptedIsAnErrorAndNotAnEmptyList(t *testing.T) {
+	w := newWorld(t)
+	nodePool := w.nodePool(t, 0)
+	remove(t, w, &v1alpha1.MIGLayout{ObjectMeta: objectMeta("h100-7x1g10gb")})
+	types, err := w.GetInstanceTypes(t.Context(), nodePool)
+	if err == nil || !strings.Contains(err.Error(), "h100-7x1g10gb") {
+		t.Errorf("%v, %v: an empty list would be drift of every node", types, err)
+	}
+}

@@ -3,6 +3,7 @@ package karpenter
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,10 +15,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 )
 
-// BlueprintDrift says that a node was launched by a Blueprint that its pool no longer has.
+// BlueprintDrift says that a node was launched by a Blueprint that its pool no longer has, or on an instance type that it
+// no longer names.
 const BlueprintDrift cloudprovider.DriftReason = "BlueprintDrift"
 
-// IsDrifted is the one place where drift is decided. Inference nodes roll; Batch and Research nodes only when empty. A
+// IsDrifted says which nodes are not what would be launched today. Inference nodes roll; Batch and Research nodes only when
+// empty, to which their NodePools' budgets hold core's own drift too. A
 // pool that does not compile is not drift: nothing could replace the node. Nor is a hash of another version.
 func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) (cloudprovider.DriftReason, error) {
 	pool, err := fleet.Read(ctx, c.client, claim.Labels[v1alpha1.LabelPool])
@@ -34,8 +37,8 @@ func (c *CloudProvider) IsDrifted(ctx context.Context, claim *karpv1.NodeClaim) 
 	if err != nil {
 		return "", err
 	}
-	if claim.Annotations[v1alpha1.AnnotationBlueprintHashVersion] != bp.HashVersion ||
-		claim.Annotations[v1alpha1.AnnotationBlueprintHash] == bp.Hash {
+	same := claim.Annotations[v1alpha1.AnnotationBlueprintHashVersion] != bp.HashVersion || claim.Annotations[v1alpha1.AnnotationBlueprintHash] == bp.Hash
+	if same && slices.Contains(pool.InstanceTypes(), claim.Labels[corev1.LabelInstanceTypeStable]) {
 		return "", nil
 	}
 	if pool.Pool.Spec.Workload != v1alpha1.WorkloadInference {

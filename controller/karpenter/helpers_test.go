@@ -178,7 +178,7 @@ func testClass() *nodeclass.Object {
 			Subnets: []string{"subnet-a", "subnet-b"}, SecurityGroups: []string{"sg-a"}, InstanceProfile: "node",
 			AMI:        v1alpha1.AMISpec{Family: v1alpha1.AMIFamilyAL2023, ID: "ami-1"},
 			RootVolume: v1alpha1.RootVolumeSpec{SizeGiB: 100},
-			Cluster:    v1alpha1.ClusterSpec{Name: "test", Endpoint: "https://127.0.0.1:6443", CertificateAuthority: "Y2E=", ServiceCIDR: "10.96.0.0/16"},
+			Cluster:    v1alpha1.ClusterSpec{Name: "test", Endpoint: "https://127.0.0.1:6443", CertificateAuthority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", ServiceCIDR: "10.96.0.0/16"},
 		}},
 		Sharing: v1alpha1.SharingSpec{Strategy: v1alpha1.SharingMIG, Layouts: []string{"h100-7x1g10gb"}},
 	}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 )
 
 // inventory is 8 boards as the p5's Blueprint has them, but the given number of MIG instances on the last.
@@ -108,9 +109,11 @@ func TestIsDrifted(t *testing.T) {
 		workload    v1alpha1.Workload
 		hash        string
 		version     string
+		onType      string
 		busy        bool
 		wantDrifted bool
 	}{
+		"an instance type that is no longer named": {workload: v1alpha1.WorkloadInference, onType: "p5.4xlarge", wantDrifted: true},
 		"same Blueprint":                       {workload: v1alpha1.WorkloadInference},
 		"another Blueprint":                    {workload: v1alpha1.WorkloadInference, hash: "old", busy: true, wantDrifted: true},
 		"another version of the hash":          {workload: v1alpha1.WorkloadInference, hash: "old", version: "0"},
@@ -122,10 +125,17 @@ func TestIsDrifted(t *testing.T) {
 	for name, each := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(pool *v1alpha1.GPUNodePool, _ *classObject) { pool.Spec.Workload = each.workload })
-			bp := w.blueprint(t)
+			inputs, err := fleet.Of(t.Context(), w.client, w.pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bp, err := inputs.Blueprint(orElse(each.onType, "p5.48xlarge"))
+			if err != nil {
+				t.Fatal(err)
+			}
 			claim := w.claim(t, "a")
 			claim.Status.NodeName = "i-0001"
-			claim.Labels[corev1.LabelInstanceTypeStable] = "p5.48xlarge"
+			claim.Labels[corev1.LabelInstanceTypeStable] = orElse(each.onType, "p5.48xlarge")
 			claim.Annotations = map[string]string{
 				v1alpha1.AnnotationBlueprintHash:        orElse(each.hash, bp.Hash),
 				v1alpha1.AnnotationBlueprintHashVersion: orElse(each.version, bp.HashVersion),

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -19,8 +18,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
 
-// GetInstanceTypes returns the Blueprints of a pool as core's instance types. For NodePools of other node classes, and
-// for a pool that is not accepted, there are none: nothing can be launched.
+// GetInstanceTypes returns the Blueprints of a pool as core's instance types, and none for NodePools of other node
+// classes. A pool that is not accepted is an error: core then leaves the NodePool out and its nodes alone. An empty list
+// would mean that their instance types are gone, which is drift.
 func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.NodePool) ([]*cloudprovider.InstanceType, error) {
 	ref := nodePool.Spec.Template.Spec.NodeClassRef
 	name := nodePool.Labels[v1alpha1.LabelPool]
@@ -28,9 +28,6 @@ func (c *CloudProvider) GetInstanceTypes(ctx context.Context, nodePool *karpv1.N
 		return nil, nil
 	}
 	pool, err := fleet.Read(ctx, c.client, name)
-	if fleet.Unusable(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +56,8 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 	var options []option
 	for _, name := range pool.InstanceTypes() {
 		bp, err := pool.Blueprint(name)
-		if fleet.Unusable(err) {
-			// The pool says why in its Accepted condition. One bad entry refuses the whole pool there, and so here.
-			log.FromContext(ctx).V(1).Info("pool is not accepted", "pool", pool.Pool.Name, "reason", err.Error())
-			return nil, nil
-		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("pool %q is not accepted: %w", pool.Pool.Name, err)
 		}
 		kind, known := machine.Lookup(name)
 		if !known {

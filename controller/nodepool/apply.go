@@ -2,14 +2,19 @@ package nodepool
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,7 +42,7 @@ func (c *Controller) apply(ctx context.Context, pool *v1alpha1.GPUNodePool, blue
 			return err
 		}
 	}
-	return c.deleteOtherNodePools(ctx, pool, wanted)
+	return c.retire(ctx, pool, wanted)
 }
 
 // NodePool is the Karpenter NodePool of one entry of a pool's machines. Each entry gets its own, weighted by its place:
@@ -54,7 +59,7 @@ func NodePool(pool *v1alpha1.GPUNodePool, entry int, bp v1alpha1.Blueprint, effe
 	}
 	nodePool := &karpv1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   fmt.Sprintf("%s-%d", pool.Name, entry),
+			Name:   nodePoolName(pool.Name, pool.Spec.Machines[entry].InstanceTypes),
 			Labels: map[string]string{v1alpha1.LabelPool: pool.Name},
 		},
 		Spec: karpv1.NodePoolSpec{
@@ -62,7 +67,7 @@ func NodePool(pool *v1alpha1.GPUNodePool, entry int, bp v1alpha1.Blueprint, effe
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(effective.ConsolidateAfter.Duration.String()),
-				Budgets:             []karpv1.Budget{{Nodes: "10%"}},
+				Budgets:             budgets(pool.Spec.Workload),
 			},
 			Template: karpv1.NodeClaimTemplate{
 				ObjectMeta: karpv1.ObjectMeta{Labels: labels},
@@ -78,6 +83,23 @@ func NodePool(pool *v1alpha1.GPUNodePool, entry int, bp v1alpha1.Blueprint, effe
 		},
 	}
 	return nodePool
+}
+
+// nodePoolName goes by what the entry may launch and not by its place, so that an entry that moves keeps its nodes.
+func nodePoolName(pool string, instanceTypes []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(instanceTypes)), ",")))
+	return pool + "-" + hex.EncodeToString(sum[:4])
+}
+
+// budgets bound how many nodes core may disrupt at once. Batch and Research jobs are not moved: their nodes never roll,
+// neither for a drift of ours nor for one that core sees itself (labels, taints, zones), but go when they are empty, and
+// come back as what is declared then.
+func budgets(workload v1alpha1.Workload) []karpv1.Budget {
+	budgets := []karpv1.Budget{{Nodes: "10%"}}
+	if workload != v1alpha1.WorkloadInference {
+		budgets = append(budgets, karpv1.Budget{Nodes: "0", Reasons: []karpv1.DisruptionReason{karpv1.DisruptionReasonDrifted}})
+	}
+	return budgets
 }
 
 func requirements(pool *v1alpha1.GPUNodePool, entry int, effective v1alpha1.EffectiveSettings) []karpv1.NodeSelectorRequirementWithMinValues {
@@ -119,25 +141,42 @@ func (c *Controller) applyNodePool(ctx context.Context, pool *v1alpha1.GPUNodePo
 	return nil
 }
 
-// deleteOtherNodePools removes the NodePools of entries that are no longer declared; core drains their nodes.
-func (c *Controller) deleteOtherNodePools(ctx context.Context, pool *v1alpha1.GPUNodePool, wanted map[string]bool) error {
+// retire closes the NodePools of entries that are no longer declared and deletes them once they have no claims. Their
+// nodes stay as long as they are of use: deleting a NodePool would end them at once, jobs and all.
+func (c *Controller) retire(ctx context.Context, pool *v1alpha1.GPUNodePool, wanted map[string]bool) error {
 	owned, err := c.nodePools(ctx, pool)
 	if err != nil {
 		return err
 	}
 	for i := range owned {
-		if wanted[owned[i].Name] {
+		if wanted[owned[i].Name] || !owned[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		if !owned[i].DeletionTimestamp.IsZero() {
-			continue
+		claims := &karpv1.NodeClaimList{}
+		if err := c.client.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: owned[i].Name}); err != nil {
+			return fmt.Errorf("listing NodeClaims of NodePool %q: %w", owned[i].Name, err)
 		}
-		// In the foreground: core looks claims' NodePools up, so a NodePool must outlive its claims.
-		if err := c.client.Delete(ctx, &owned[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting NodePool %q: %w", owned[i].Name, err)
+		if len(claims.Items) > 0 {
+			err = c.closeNodePool(ctx, &owned[i])
+		} else {
+			err = client.IgnoreNotFound(c.client.Delete(ctx, &owned[i]))
+		}
+		if err != nil {
+			return fmt.Errorf("retiring NodePool %q: %w", owned[i].Name, err)
 		}
 	}
 	return nil
+}
+
+// closeNodePool leaves no room for a machine. Limits stand outside of the template, so closing is no drift.
+func (c *Controller) closeNodePool(ctx context.Context, nodePool *karpv1.NodePool) error {
+	closed := karpv1.Limits{corev1.ResourceCPU: resource.MustParse("0")}
+	if equality.Semantic.DeepEqual(nodePool.Spec.Limits, closed) {
+		return nil
+	}
+	stored := nodePool.DeepCopy()
+	nodePool.Spec.Limits = closed
+	return client.IgnoreNotFound(c.client.Patch(ctx, nodePool, client.MergeFrom(stored)))
 }
 
 func (c *Controller) nodePools(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]karpv1.NodePool, error) {

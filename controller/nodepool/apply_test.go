@@ -66,8 +66,8 @@ func TestReconcile_WritesOneNodePoolAnEntryOfMachines(t *testing.T) {
 		}
 	}
 	for name, spec := range map[string]karpv1.NodePoolSpec{
-		"inference-0": want(100, "p5.4xlarge", "p5.48xlarge"),
-		"inference-1": want(99, "p5.48xlarge"),
+		nodePoolBoth: want(100, "p5.4xlarge", "p5.48xlarge"),
+		nodePoolP548: want(99, "p5.48xlarge"),
 	} {
 		nodePool := get(t, w, &karpv1.NodePool{}, name)
 		if diff := cmp.Diff(spec, nodePool.Spec); diff != "" {
@@ -90,20 +90,24 @@ func TestReconcile_WritesOneNodePoolAnEntryOfMachines(t *testing.T) {
 }
 
 func TestReconcile_FollowsTheWorkloadClassWhereThePoolSaysNothing(t *testing.T) {
+	// Core takes the least of the budgets that name a reason or none: no node of a job goes for drift.
+	rolls := []karpv1.Budget{{Nodes: "10%"}}
+	never := []karpv1.Budget{{Nodes: "10%"}, {Nodes: "0", Reasons: []karpv1.DisruptionReason{"Drifted"}}}
 	for _, tc := range []struct {
 		workload, consolidateAfter, priorityClass string
 		capacityTypes                             []string
+		budgets                                   []karpv1.Budget
 	}{
-		{"Inference", "30m0s", "gpufleet-inference", []string{"on-demand"}},
-		{"Batch", "2m0s", "gpufleet-batch", []string{"spot", "on-demand"}},
-		{"Research", "5m0s", "gpufleet-research", []string{"spot", "on-demand"}},
+		{"Inference", "30m0s", "gpufleet-inference", []string{"on-demand"}, rolls},
+		{"Batch", "2m0s", "gpufleet-batch", []string{"spot", "on-demand"}, never},
+		{"Research", "5m0s", "gpufleet-research", []string{"spot", "on-demand"}, never},
 	} {
 		t.Run(tc.workload, func(t *testing.T) {
 			w := newWorld(t, func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
 				pool.Spec.Workload = v1alpha1.Workload(tc.workload)
 			})
 			w.reconcile(t)
-			spec := get(t, w, &karpv1.NodePool{}, "inference-0").Spec
+			spec := get(t, w, &karpv1.NodePool{}, nodePoolP548).Spec
 			if got := requirement(spec, "karpenter.sh/capacity-type"); !slices.Equal(got, tc.capacityTypes) {
 				t.Errorf("capacity types %v, want %v", got, tc.capacityTypes)
 			}
@@ -112,6 +116,9 @@ func TestReconcile_FollowsTheWorkloadClassWhereThePoolSaysNothing(t *testing.T) 
 			}
 			if got := spec.Disruption.ConsolidationPolicy; got != "WhenEmpty" {
 				t.Errorf("consolidationPolicy %s, want WhenEmpty", got)
+			}
+			if diff := cmp.Diff(tc.budgets, spec.Disruption.Budgets); diff != "" {
+				t.Errorf("budgets: %s", diff)
 			}
 			effective := w.pool(t).Status.Effective
 			if effective == nil || effective.PriorityClass != tc.priorityClass || effective.ConsolidateAfter.Duration.String() != tc.consolidateAfter ||
@@ -128,7 +135,7 @@ func TestReconcile_YieldsToWhatThePoolSays(t *testing.T) {
 		pool.Spec.Disruption = &v1alpha1.DisruptionSpec{ConsolidateAfter: &metav1.Duration{Duration: time.Hour}}
 	})
 	w.reconcile(t)
-	spec := get(t, w, &karpv1.NodePool{}, "inference-0").Spec
+	spec := get(t, w, &karpv1.NodePool{}, nodePoolP548).Spec
 	if got := requirement(spec, "karpenter.sh/capacity-type"); !slices.Equal(got, []string{"spot"}) {
 		t.Errorf("capacity types %v, want spot", got)
 	}
@@ -154,13 +161,13 @@ func TestReconcile_FollowsAChangeOfThePool(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(t)
 	change(t, w, &v1alpha1.GPUNodePool{}, poolName, func(pool *v1alpha1.GPUNodePool) {
-		pool.Spec.Machines = machines("p5.4xlarge")
+		pool.Spec.Zones = []string{"us-east-1b"}
 		pool.Spec.Labels = map[string]string{"team": "ads"}
 	})
 	w.reconcile(t)
-	spec := get(t, w, &karpv1.NodePool{}, "inference-0").Spec
-	if got := requirement(spec, "node.kubernetes.io/instance-type"); !slices.Equal(got, []string{"p5.4xlarge"}) {
-		t.Errorf("instance types %v, want p5.4xlarge", got)
+	spec := get(t, w, &karpv1.NodePool{}, nodePoolP548).Spec
+	if got := requirement(spec, "topology.kubernetes.io/zone"); !slices.Equal(got, []string{"us-east-1b"}) {
+		t.Errorf("zones %v, want us-east-1b", got)
 	}
 	if got := spec.Template.Labels["team"]; got != "ads" {
 		t.Errorf("label team=%q, want ads", got)
@@ -226,43 +233,6 @@ func TestReconcile_LeavesAPriorityClassThatIsThere(t *testing.T) {
 	}
 }
 
-func TestReconcile_DeletesTheNodePoolOfARemovedEntryInTheForeground(t *testing.T) {
-	w := newWorld(t, func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
-		pool.Spec.Machines = machines("p5.48xlarge", "p5.4xlarge")
-	})
-	w.reconcile(t)
-	// One that the user wrote: our label makes it nobody's but theirs.
-	w.create(t, &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{v1alpha1.LabelPool: poolName}}})
-	change(t, w, &v1alpha1.GPUNodePool{}, poolName, func(pool *v1alpha1.GPUNodePool) { pool.Spec.Machines = machines("p5.4xlarge") })
-	w.reconcile(t)
-
-	if got, want := w.nodePoolNames(t), []string{"inference-0", "theirs"}; !slices.Equal(got, want) {
-		t.Errorf("NodePools %v, want %v", got, want)
-	}
-	if diff := cmp.Diff(map[string]metav1.DeletionPropagation{"inference-1": "Foreground"}, w.deletions); diff != "" {
-		t.Errorf("deletions: %s", diff)
-	}
-}
-
-func TestReconcile_DeletesARemovedEntryOnce(t *testing.T) {
-	w := newWorld(t, func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
-		pool.Spec.Machines = machines("p5.48xlarge", "p5.4xlarge")
-	})
-	w.reconcile(t)
-	draining := get(t, w, &karpv1.NodePool{}, "inference-1")
-	draining.Finalizers = []string{"foregroundDeletion"}
-	if err := w.client.Update(t.Context(), draining); err != nil {
-		t.Fatal(err)
-	}
-	change(t, w, &v1alpha1.GPUNodePool{}, poolName, func(pool *v1alpha1.GPUNodePool) { pool.Spec.Machines = machines("p5.48xlarge") })
-	w.reconcile(t)
-	w.writes = nil
-	w.reconcile(t)
-	if len(w.writes) > 0 {
-		t.Errorf("while the NodePool drains, a second look wrote: %v", w.writes)
-	}
-}
-
 func TestReconcile_RefusesANodePoolOfItsNameThatIsNotItsOwn(t *testing.T) {
 	for name, owners := range map[string][]metav1.OwnerReference{
 		"written by a user": nil,
@@ -273,14 +243,14 @@ func TestReconcile_RefusesANodePoolOfItsNameThatIsNotItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.create(t, &karpv1.NodePool{
-				ObjectMeta: metav1.ObjectMeta{Name: "inference-0", OwnerReferences: owners},
+				ObjectMeta: metav1.ObjectMeta{Name: nodePoolP548, OwnerReferences: owners},
 				Spec:       karpv1.NodePoolSpec{Weight: ptr.To(int32(7))},
 			})
-			before := get(t, w, &karpv1.NodePool{}, "inference-0")
+			before := get(t, w, &karpv1.NodePool{}, nodePoolP548)
 			w.reconcile(t)
-			w.wantCondition(t, "Accepted", isFalse, "Conflict", `NodePool "inference-0" exists`, `not owned by GPUNodePool "inference"`, "rename the pool or remove")
+			w.wantCondition(t, "Accepted", isFalse, "Conflict", `NodePool "inference-866aa927" exists`, `not owned by GPUNodePool "inference"`, "rename the pool or remove")
 			w.wantCondition(t, "Ready", isFalse, "NotAccepted")
-			if diff := cmp.Diff(before, get(t, w, &karpv1.NodePool{}, "inference-0")); diff != "" {
+			if diff := cmp.Diff(before, get(t, w, &karpv1.NodePool{}, nodePoolP548)); diff != "" {
 				t.Errorf("it was touched: %s", diff)
 			}
 		})
@@ -293,7 +263,7 @@ func TestReconcile_WritesNothingWhenNothingChanged(t *testing.T) {
 		pool.Spec.Labels = map[string]string{"team": "search"}
 		pool.Spec.Zones = []string{"us-east-1a"}
 	})
-	w.create(t, claim("inference-0-x", "p5.48xlarge", "i-1"))
+	w.create(t, claim("claim-x", "p5.48xlarge", "i-1"))
 	w.reconcile(t)
 	if len(w.writes) == 0 {
 		t.Fatal("the first look wrote nothing: the test sees no writes")
@@ -344,7 +314,7 @@ func TestReconcile_ReturnsAFailedWriteWithTheObjectsName(t *testing.T) {
 		fails string
 		words string
 	}{
-		"NodePool":      {"create *v1.NodePool", `writing NodePool "inference-0"`},
+		"NodePool":      {"create *v1.NodePool", `writing NodePool "inference-866aa927"`},
 		"PriorityClass": {"create *v1.PriorityClass", `creating PriorityClass "gpufleet-inference"`},
 		"ConfigMap":     {"get *v1.ConfigMap", "reading ConfigMap gpufleet-system/gpufleet-device-plugin"},
 	} {
@@ -361,6 +331,12 @@ func TestReconcile_ReturnsAFailedWriteWithTheObjectsName(t *testing.T) {
 				t.Fatalf("error %v, want the API server's", err)
 			}
 			wantWords(t, err.Error(), tc.words)
+			w.wantCondition(t, "Accepted", isTrue, "Valid")
+			w.wantCondition(t, "Ready", isFalse, "WriteFailed", tc.words, "the API server says no")
+
+			w.fail = nil
+			w.reconcile(t)
+			w.wantCondition(t, "Ready", isTrue, "Ready")
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -168,6 +169,7 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 		return nil
 	}
 	if err != nil {
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed, err.Error())
 		return err
 	}
 	return c.setReady(ctx, pool)
@@ -183,6 +185,12 @@ func refuse(pool *v1alpha1.GPUNodePool, reason, message string) {
 
 // compile returns the pool's Blueprints, or the *blueprint.Error of the first that cannot be.
 func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]v1alpha1.Blueprint, error) {
+	if violations := v1alpha1.ValidateGPUNodePool(&pool.Spec); len(violations) > 0 {
+		return nil, &blueprint.Error{
+			Reason: v1alpha1.ReasonInvalidPool, Object: v1alpha1.KindGPUNodePool + " " + pool.Name,
+			Path: violations[0].Path, Message: violations[0].Message,
+		}
+	}
 	inputs, err := fleet.Of(ctx, c.client, pool)
 	if err != nil {
 		return nil, err
@@ -198,7 +206,8 @@ func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([
 	return blueprints, nil
 }
 
-// setReady says whether the pool can launch: its class is resolved and has a subnet in the pool's zones.
+// setReady says whether the pool can launch: its class is resolved, has a subnet in the pool's zones, and core takes its
+// NodePools.
 func (c *Controller) setReady(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
 	inputs, err := fleet.Of(ctx, c.client, pool)
 	if err != nil {
@@ -216,9 +225,43 @@ func (c *Controller) setReady(ctx context.Context, pool *v1alpha1.GPUNodePool) e
 		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonClassNotReady,
 			fmt.Sprintf("no subnet of GPUNodeClass %s is in the pool's zones %v", inputs.Class.Name, pool.Spec.Zones))
 	default:
-		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "the pool launches what its pods ask for")
+		return c.setReadyByNodePools(ctx, pool)
 	}
 	return nil
+}
+
+// setReadyByNodePools follows core's word on the pool's NodePools. One that core has not looked at yet is not trouble.
+func (c *Controller) setReadyByNodePools(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	nodePools, err := c.nodePools(ctx, pool)
+	if err != nil {
+		return err
+	}
+	for i := range nodePools {
+		ready := nodePools[i].StatusConditions(status.WithObservedOnly()).Root()
+		if ready == nil || !ready.IsFalse() || !nodePools[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNodePoolNotReady,
+			fmt.Sprintf("NodePool %s is not ready: %s", nodePools[i].Name, coresWords(&nodePools[i], ready)))
+		return nil
+	}
+	setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady, "the pool launches what its pods ask for")
+	return nil
+}
+
+// coresWords are those of the conditions that keep a NodePool from being ready: Ready itself only names them.
+func coresWords(nodePool *karpv1.NodePool, ready *status.Condition) string {
+	var words []string
+	conditions := nodePool.StatusConditions(status.WithObservedOnly())
+	for _, each := range conditions.List() {
+		if each.Type != ready.Type && conditions.IsDependentCondition(each.Type) && each.IsFalse() {
+			words = append(words, fmt.Sprintf("%s: %s: %s", each.Type, each.Reason, each.Message))
+		}
+	}
+	if len(words) == 0 {
+		return ready.Reason + ": " + ready.Message
+	}
+	return strings.Join(words, "; ")
 }
 
 func setCondition(pool *v1alpha1.GPUNodePool, kind string, status metav1.ConditionStatus, reason, message string) {

@@ -23,7 +23,7 @@ func (c *Controller) finalize(ctx context.Context, pool *v1alpha1.GPUNodePool) (
 	if !controllerutil.ContainsFinalizer(pool, v1alpha1.FinalizerPool) {
 		return reconcile.Result{}, nil
 	}
-	if err := c.deleteOtherNodePools(ctx, pool, nil); err != nil {
+	if err := c.deleteNodePools(ctx, pool); err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := c.deleteClaims(ctx, pool); err != nil {
@@ -44,6 +44,24 @@ func (c *Controller) finalize(ctx context.Context, pool *v1alpha1.GPUNodePool) (
 	controllerutil.RemoveFinalizer(pool, v1alpha1.FinalizerPool)
 	err = c.client.Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// deleteNodePools asks for the end of the pool's NodePools, in the foreground: core looks claims' NodePools up, so a
+// NodePool must outlive its claims.
+func (c *Controller) deleteNodePools(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
+	owned, err := c.nodePools(ctx, pool)
+	if err != nil {
+		return err
+	}
+	for i := range owned {
+		if !owned[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := c.client.Delete(ctx, &owned[i], client.PropagationPolicy(metav1.DeletePropagationForeground)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting NodePool %q: %w", owned[i].Name, err)
+		}
+	}
+	return nil
 }
 
 // deleteClaims asks for the end of the pool's NodeClaims. The garbage collector would too, once it has noticed that kind:

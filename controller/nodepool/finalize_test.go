@@ -55,10 +55,10 @@ func instance(id, pool string, state cloud.State) cloud.Instance {
 }
 
 func TestC64_APoolStaysUntilItsLastInstanceIsGone(t *testing.T) {
-	held := claim("inference-0-x", "p5.48xlarge", "i-1", "karpenter.sh/termination")
+	held := claim("claim-x", "p5.48xlarge", "i-1", "karpenter.sh/termination")
 	held.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeDrained, "Draining", "pod default/llm is held by PodDisruptionBudget llm")
 	w := newGoingWorld(t, held)
-	hold(t, w, &karpv1.NodePool{}, "inference-0", "foregroundDeletion")
+	hold(t, w, &karpv1.NodePool{}, nodePoolP548, "foregroundDeletion")
 	w.cloud.list = []cloud.Instance{instance("i-1", poolName, cloud.StateRunning), instance("i-2", "batch", cloud.StateRunning)}
 
 	draining := func(words ...string) {
@@ -71,13 +71,13 @@ func TestC64_APoolStaysUntilItsLastInstanceIsGone(t *testing.T) {
 		}
 		w.wantCondition(t, "Ready", isFalse, "Draining", append(words, "waiting for ")...)
 	}
-	const drain = "NodeClaim inference-0-x on node i-1 (pod default/llm is held by PodDisruptionBudget llm)"
-	draining("NodePool inference-0", drain, "instance i-1 (running)")
+	const drain = "NodeClaim claim-x on node i-1 (pod default/llm is held by PodDisruptionBudget llm)"
+	draining("NodePool "+nodePoolP548, drain, "instance i-1 (running)")
 
-	hold(t, w, &karpv1.NodePool{}, "inference-0")
+	hold(t, w, &karpv1.NodePool{}, nodePoolP548)
 	draining(drain, "instance i-1 (running)")
 
-	hold(t, w, &karpv1.NodeClaim{}, "inference-0-x")
+	hold(t, w, &karpv1.NodeClaim{}, "claim-x")
 	w.cloud.list[0].State = cloud.StateShuttingDown
 	draining("instance i-1 (shutting-down)")
 	if _, configured := w.pluginConfigs(t)[poolName]; !configured {
@@ -118,12 +118,12 @@ func TestFinalize_DeletesNodePoolsInTheForegroundAndClaimsItself(t *testing.T) {
 	other := claim("other", "p5.48xlarge", "i-2")
 	other.Labels[v1alpha1.LabelPool] = "batch"
 	foreign := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{v1alpha1.LabelPool: poolName}}}
-	w := newGoingWorld(t, claim("inference-0-x", "p5.48xlarge", "i-1", "karpenter.sh/termination"), claim("inference-0-y", "p5.48xlarge", ""), other, foreign)
-	hold(t, w, &karpv1.NodePool{}, "inference-0", "foregroundDeletion")
+	w := newGoingWorld(t, claim("claim-x", "p5.48xlarge", "i-1", "karpenter.sh/termination"), claim("claim-y", "p5.48xlarge", ""), other, foreign)
+	hold(t, w, &karpv1.NodePool{}, nodePoolP548, "foregroundDeletion")
 	w.reconcile(t)
 
-	if w.deletions["inference-0"] != metav1.DeletePropagationForeground {
-		t.Errorf("NodePool deleted with %q, want Foreground: it must outlive its claims", w.deletions["inference-0"])
+	if w.deletions[nodePoolP548] != metav1.DeletePropagationForeground {
+		t.Errorf("NodePool deleted with %q, want Foreground: it must outlive its claims", w.deletions[nodePoolP548])
 	}
 	claims := &karpv1.NodeClaimList{}
 	if err := w.client.List(t.Context(), claims); err != nil {
@@ -133,10 +133,10 @@ func TestFinalize_DeletesNodePoolsInTheForegroundAndClaimsItself(t *testing.T) {
 	for _, each := range claims.Items {
 		left[each.Name] = !each.DeletionTimestamp.IsZero()
 	}
-	if len(left) != 2 || !left["inference-0-x"] || left["other"] {
+	if len(left) != 2 || !left["claim-x"] || left["other"] {
 		t.Errorf("NodeClaims and whether they are going: %v, want the pool's own to go", left)
 	}
-	if got, want := w.nodePoolNames(t), []string{"inference-0", "theirs"}; !slices.Equal(got, want) {
+	if got, want := w.nodePoolNames(t), []string{nodePoolP548, "theirs"}; !slices.Equal(got, want) {
 		t.Errorf("NodePools %v, want %v", got, want)
 	}
 

@@ -40,6 +40,14 @@ const (
 	layoutName = "h100-7x1g10gb"
 )
 
+// Names of the pool's NodePools, computed with coreutils: printf 'p5.48xlarge' | sha256sum | cut -c1-8, where the sorted
+// instance types stand between printf's quotes ('8' sorts before 'x').
+const (
+	nodePoolP548 = "inference-866aa927" // p5.48xlarge
+	nodePoolP54  = "inference-93b1a613" // p5.4xlarge
+	nodePoolBoth = "inference-859ddeab" // p5.48xlarge,p5.4xlarge
+)
+
 // instances is the list of a cloud.
 type instances struct {
 	list  []cloud.Instance
@@ -59,8 +67,10 @@ type world struct {
 	// writes are the calls that change something, deletions the propagation policies by name.
 	writes    []string
 	deletions map[string]metav1.DeletionPropagation
-	// fail returns the error of a read or a write of an object, nil where it succeeds.
-	fail func(verb string, o client.Object) error
+	// fail returns the error of a read or a write of an object, nil where it succeeds; failClaims that of a list of the
+	// NodeClaims of one NodePool.
+	fail       func(verb string, o client.Object) error
+	failClaims error
 }
 
 // newWorld has the quickstart's layout, class and pool, changed by the given functions.
@@ -94,6 +104,13 @@ func (w *world) intercept() interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			return act("get", o, func() error { return c.Get(ctx, key, o, opts...) })
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			options := (&client.ListOptions{}).ApplyOptions(opts)
+			if selector := options.LabelSelector; w.failClaims != nil && selector != nil && strings.Contains(selector.String(), "karpenter.sh/nodepool") {
+				return w.failClaims
+			}
+			return c.List(ctx, list, opts...)
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if o.GetUID() == "" {
@@ -140,7 +157,7 @@ func testClass() *nodeclass.Object {
 			Subnets: []string{"subnet-a", "subnet-b"}, SecurityGroups: []string{"sg-a"}, InstanceProfile: "node",
 			AMI:        v1alpha1.AMISpec{Family: v1alpha1.AMIFamilyAL2023, ID: "ami-1"},
 			RootVolume: v1alpha1.RootVolumeSpec{SizeGiB: 100},
-			Cluster:    v1alpha1.ClusterSpec{Name: "prod", Endpoint: "https://127.0.0.1:6443", CertificateAuthority: "Y2E=", ServiceCIDR: "10.96.0.0/16"},
+			Cluster:    v1alpha1.ClusterSpec{Name: "prod", Endpoint: "https://127.0.0.1:6443", CertificateAuthority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", ServiceCIDR: "10.96.0.0/16"},
 		}},
 		Sharing: v1alpha1.SharingSpec{Strategy: v1alpha1.SharingMIG, Layouts: []string{layoutName}},
 	}
@@ -235,6 +252,23 @@ func claim(name, instanceType, instance string, finalizers ...string) *karpv1.No
 		out.Status.ProviderID, out.Status.NodeName = "aws:///us-east-1a/"+instance, instance
 	}
 	return out
+}
+
+// claimOf is a NodeClaim of one of the pool's NodePools.
+func claimOf(nodePool, name, instance string, finalizers ...string) *karpv1.NodeClaim {
+	out := claim(name, "p5.48xlarge", instance, finalizers...)
+	out.Labels["karpenter.sh/nodepool"] = nodePool
+	return out
+}
+
+// exists says whether an object does.
+func (w *world) exists(t *testing.T, object client.Object, name string) bool {
+	t.Helper()
+	err := w.client.Get(t.Context(), client.ObjectKey{Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // nodePoolNames are the names of the NodePools that exist.

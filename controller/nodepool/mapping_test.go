@@ -69,7 +69,7 @@ func TestRequest_IsNoneForAnObjectOfNoPool(t *testing.T) {
 }
 
 func TestPoolOfNodePool_IsTheOneThatWouldHaveWrittenIt(t *testing.T) {
-	for name, want := range map[string]string{"inference-0": "inference", "a-b-12": "a-b", "general": "", "-0": ""} {
+	for name, want := range map[string]string{nodePoolP548: "inference", "a-b-859ddeab": "a-b", "general": "", "-859ddeab": ""} {
 		requests := poolOfNodePool(t.Context(), &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		got := ""
 		if len(requests) > 0 {

@@ -88,6 +88,26 @@ func TestReconcile_SaysWhyAPoolIsNotAcceptedAndLaunchesNothing(t *testing.T) {
 			},
 			"InvalidClass", []string{"GPUNodeClass h100-mig: spec.sharing", "two sharing strategies"},
 		},
+		"a pool with a label that a node may not have": {
+			func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
+				pool.Spec.Labels = map[string]string{"node.kubernetes.io/role": "gpu"}
+			},
+			"InvalidPool", []string{"GPUNodePool inference: spec.labels: label node.kubernetes.io/role: labels under kubernetes.io and k8s.io are Kubernetes' own; use node-restriction.kubernetes.io for yours"},
+		},
+		// It would make two NodePools of one name.
+		"a pool with two equal entries": {
+			func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
+				pool.Spec.Machines = machines("p5.4xlarge,p5.48xlarge", "p5.48xlarge,p5.4xlarge")
+			},
+			"InvalidPool", []string{"GPUNodePool inference: spec.machines[1].instanceTypes: entry 0 names the same instance types"},
+		},
+		"a pool with two mistakes, of which it says the first": {
+			func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
+				pool.Spec.Machines[0].InstanceTypes = nil
+				pool.Spec.Taints = []v1alpha1.TaintSpec{{Key: "no key", Effect: corev1.TaintEffectNoSchedule}}
+			},
+			"InvalidPool", []string{"GPUNodePool inference: spec.machines[0].instanceTypes: has 0 entries; 1 to 60 are allowed"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tc.change)
@@ -111,12 +131,12 @@ func TestReconcile_SaysWhyAPoolIsNotAcceptedAndLaunchesNothing(t *testing.T) {
 func TestReconcile_KeepsTheNodePoolsOfAPoolThatIsNoLongerAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(t)
-	before := get(t, w, &karpv1.NodePool{}, "inference-0")
+	before := get(t, w, &karpv1.NodePool{}, nodePoolP548)
 	change(t, w, &v1alpha1.MIGLayout{}, layoutName, func(layout *v1alpha1.MIGLayout) { layout.Spec.Devices[0].Slices[0].Count = 8 })
 	w.reconcile(t)
 	w.wantCondition(t, "Accepted", isFalse, "InvalidLayout", "8 x 1g.10gb")
 	w.wantCondition(t, "Ready", isFalse, "NotAccepted")
-	if diff := cmp.Diff(before, get(t, w, &karpv1.NodePool{}, "inference-0")); diff != "" {
+	if diff := cmp.Diff(before, get(t, w, &karpv1.NodePool{}, nodePoolP548)); diff != "" {
 		t.Errorf("the NodePool of running nodes changed: %s", diff)
 	}
 	if got := w.pool(t).Status.Blueprints; len(got) > 0 {

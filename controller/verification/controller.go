@@ -220,10 +220,12 @@ func withoutUnverified(taints []corev1.Taint) []corev1.Taint {
 	return out
 }
 
-// enforceDeadline replaces a node that was not proved in time: core launches another for the pods that still wait.
+// enforceDeadline replaces a node that was never proved in time: core launches another for the pods that still wait. A
+// node that was proved once has pods: it keeps its taint and goes when it is empty. One mistake in the device plugin's
+// configuration would otherwise end every node of a fleet at once.
 func (c *Controller) enforceDeadline(ctx context.Context, node *corev1.Node, gpuNode *v1alpha1.GPUNode, claim *karpv1.NodeClaim) (reconcile.Result, error) {
 	registered := claim.StatusConditions(status.WithObservedOnly()).Get(karpv1.ConditionTypeRegistered)
-	if !registered.IsTrue() || !claim.DeletionTimestamp.IsZero() {
+	if !registered.IsTrue() || !claim.DeletionTimestamp.IsZero() || gpuNode.Status.VerifiedAt != nil {
 		// Gate 1 has core's own deadline: 15 minutes from the claim's creation.
 		return reconcile.Result{}, nil
 	}
@@ -231,11 +233,7 @@ func (c *Controller) enforceDeadline(ctx context.Context, node *corev1.Node, gpu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	since := registered.LastTransitionTime.Time
-	if lost := gpuNode.Status.UnverifiedSince; lost != nil && lost.After(since) {
-		since = lost.Time
-	}
-	left := since.Add(timeout).Sub(c.clock.Now())
+	left := registered.LastTransitionTime.Add(timeout).Sub(c.clock.Now())
 	if left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}

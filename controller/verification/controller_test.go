@@ -281,22 +281,20 @@ func TestVerification_SaysEachNewVerdictOnceAsAnEvent(t *testing.T) {
 	}
 }
 
-func TestVerification_GivesAVerifiedNodeThatChangedItsFullTimeAgain(t *testing.T) {
+func TestVerification_NeverReplacesANodeThatWasProvedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(t)
 	w.report(t, full()...)
 	w.advertise(t, slices, 56)
 	w.reconcile(t)
+	w.advertise(t, slices+".shared", 56)
 	w.clock.Step(24 * time.Hour)
-	w.advertise(t, slices, 55)
-	if again := w.reconcile(t); again != 5*time.Minute {
-		t.Errorf("looks again after %s, want 5m", again)
+	w.reconcile(t)
+	if !w.tainted(t) {
+		t.Error("a node that advertises another resource is not tainted")
 	}
-	w.clock.Step(time.Minute)
-	// Whatever the verdict turns to meanwhile, the time counts from when the node stopped being verified.
-	w.advertise(t, "cpu", 192)
-	if again := w.reconcile(t); again != 4*time.Minute {
-		t.Errorf("looks again after %s, want the 4m that are left", again)
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "claim"}, &karpv1.NodeClaim{}); err != nil {
+		t.Errorf("the NodeClaim of a node with pods is gone: %v", err)
 	}
 }
 

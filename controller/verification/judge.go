@@ -14,15 +14,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/verify"
 )
 
-// judge computes the verdict of a GPUNode and since when it is not verified.
+// judge computes the verdict of a GPUNode, and notes when it was first verified.
 func judge(gpuNode *v1alpha1.GPUNode, node *corev1.Node, now time.Time) {
 	conclude(gpuNode, node, now)
-	verified := meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
-	switch {
-	case verified:
-		gpuNode.Status.UnverifiedSince = nil
-	case gpuNode.Status.UnverifiedSince == nil:
-		gpuNode.Status.UnverifiedSince = &metav1.Time{Time: now}
+	if gpuNode.Status.VerifiedAt == nil && meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified) {
+		gpuNode.Status.VerifiedAt = &metav1.Time{Time: now}
 	}
 }
 

@@ -96,13 +96,3 @@ func (c *Client) Delete(ctx context.Context, gvr schema.GroupVersionResource, na
 	})
 	return classify(ctx, c.host, err)
 }
-
-// Applied reports whether Terraform's manager has applied the object before.
-func Applied(obj *unstructured.Unstructured) bool {
-	for _, f := range obj.GetManagedFields() {
-		if f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply {
-			return true
-		}
-	}
-	return false
-}

@@ -277,21 +277,3 @@ func TestWaitFor_DoesNotWaitForWhatItMayNotRead(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func TestApplied_SeesOnlyOurApply(t *testing.T) {
-	for _, c := range []struct {
-		manager   string
-		operation metav1.ManagedFieldsOperationType
-		want      bool
-	}{
-		{FieldManager, metav1.ManagedFieldsOperationApply, true},
-		{FieldManager, metav1.ManagedFieldsOperationUpdate, false},
-		{"kubectl", metav1.ManagedFieldsOperationApply, false},
-	} {
-		obj := &unstructured.Unstructured{}
-		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: c.manager, Operation: c.operation}})
-		if got := Applied(obj); got != c.want {
-			t.Errorf("%s %s: %v", c.manager, c.operation, got)
-		}
-	}
-}

@@ -72,7 +72,7 @@ func words(err error) string {
 func TestReserve_LetsAFullPoolReplaceItsNodeWithinTheSurge(t *testing.T) {
 	l := ready(t, gpus(8).surging(one))
 	launch(t, l, "old", p5)
-	refuse(t, l, first("new", p5))
+	_ = refuse(t, l, first("new", p5))
 	l.SetLeaving(inference, "old", true)
 	launch(t, l, "new", p5)
 	wantSums(t, l, "8 GPUs, 1 nodes, $55.04/h", "16 GPUs, 2 nodes, $110.08/h")

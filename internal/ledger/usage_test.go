@@ -88,7 +88,7 @@ func TestSetLimits_BelowUseEndsNothingAndRefusesWhatIsNew(t *testing.T) {
 	launch(t, l, "a", p5)
 	launch(t, l, "b", p5)
 	*limits.GPUs = 1000
-	refuse(t, l, first("c", p5))
+	_ = refuse(t, l, first("c", p5))
 	l.SetLimits(inference, gpus(8))
 	wantSums(t, l, "16 GPUs, 2 nodes, $110.08/h", "16 GPUs, 2 nodes, $110.08/h")
 	if got, want := refuse(t, l, first("c", g6)).Error(), "pool inference: limit gpus 8 is reached: 16 in use, 1 asked"; got != want {
@@ -102,7 +102,7 @@ func TestUsage_DoesNotReachIntoTheLedger(t *testing.T) {
 	l := ready(t, gpus(8))
 	*l.Usage(inference).Limits.GPUs = 1000
 	launch(t, l, "a", p5)
-	refuse(t, l, first("b", p5))
+	_ = refuse(t, l, first("b", p5))
 }
 
 func TestHeadroom_IsTheSmallerRoomOfTheTwoSums(t *testing.T) {
@@ -157,5 +157,5 @@ func TestPools_DoNotShareLimits(t *testing.T) {
 	if err := l.Reserve("batch", first("b", p5)); err != nil {
 		t.Errorf("batch is refused for what inference uses: %v", err)
 	}
-	refuse(t, l, first("c", p5))
+	_ = refuse(t, l, first("c", p5))
 }

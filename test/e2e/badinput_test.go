@@ -202,7 +202,7 @@ func (b badInput) objects(scene *Scene, number int) (*v1alpha1.MIGLayout, *v1alp
 			Cloud: v1alpha1.CloudSpec{AWS: &v1alpha1.AWSCloud{
 				Subnets: []string{"subnet-0a1b2c3d4e5f60001"}, SecurityGroups: []string{"sg-0a1b2c3d4e5f60001"},
 				InstanceProfile: "gpufleet-node", AMI: v1alpha1.AMISpec{ID: "ami-0a1b2c3d4e5f60001"},
-				Cluster: v1alpha1.ClusterSpec{Name: "gpufleet-local", Endpoint: scene.Stack.Server, CertificateAuthority: "Y2E=", ServiceCIDR: "10.96.0.0/16"},
+				Cluster: v1alpha1.ClusterSpec{Name: "gpufleet-local", Endpoint: scene.Stack.Server, CertificateAuthority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", ServiceCIDR: "10.96.0.0/16"},
 			}},
 			Sharing: v1alpha1.SharingSpec{Strategy: v1alpha1.SharingMIG, Layouts: []string{layoutName}},
 		},

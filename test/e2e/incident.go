@@ -53,22 +53,29 @@ func applyQuickstart(ctx context.Context, s *Scene) (string, error) {
 	if len(layout.Status.Devices) != 1 || len(layout.Status.Devices[0].Instances) != 7 {
 		return "", fmt.Errorf("layout %s is not solved into 7 instances: %+v", layoutName, layout.Status.Devices)
 	}
-	if err := s.awaitNodePool(ctx); err != nil {
+	nodePool, err := s.awaitNodePool(ctx)
+	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("GPUNodePool %s: Accepted, %q; NodePool %s-0 Ready", poolName, accepted.Message, poolName), nil
+	return fmt.Sprintf("GPUNodePool %s: Accepted, %q; NodePool %s Ready", poolName, accepted.Message, nodePool), nil
 }
 
-func (s *Scene) awaitNodePool(ctx context.Context) error {
-	_, err := await(ctx, time.Minute, "NodePool "+poolName+"-0 to be Ready", func(ctx context.Context) (string, bool, error) {
-		nodePool := &karpv1.NodePool{}
-		if err := s.Client.Get(ctx, client.ObjectKey{Name: poolName + "-0"}, nodePool); err != nil {
+// awaitNodePool returns the name of the NodePool that stands for the pool's one entry.
+func (s *Scene) awaitNodePool(ctx context.Context) (string, error) {
+	return await(ctx, time.Minute, "the pool's NodePool to be Ready", func(ctx context.Context) (string, bool, error) {
+		nodePools := &karpv1.NodePoolList{}
+		if err := s.Client.List(ctx, nodePools, client.MatchingLabels{v1alpha1.LabelPool: poolName}); err != nil {
 			return "", false, err
 		}
-		ready := nodePool.StatusConditions().Root()
-		return fmt.Sprintf("Ready=%s %s %s", ready.Status, ready.Reason, ready.Message), ready.IsTrue(), nil
+		if len(nodePools.Items) != 1 {
+			return fmt.Sprintf("%d NodePools", len(nodePools.Items)), false, nil
+		}
+		ready := nodePools.Items[0].StatusConditions().Root()
+		if !ready.IsTrue() {
+			return fmt.Sprintf("Ready=%s %s %s", ready.Status, ready.Reason, ready.Message), false, nil
+		}
+		return nodePools.Items[0].Name, true, nil
 	})
-	return err
 }
 
 func planAgain(ctx context.Context, s *Scene) (string, error) {

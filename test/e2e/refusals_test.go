@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := scene.Terraform.Apply(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := scene.awaitNodePool(ctx); err != nil {
+	if _, err := scene.awaitNodePool(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, each := range refusals {

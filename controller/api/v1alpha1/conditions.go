@@ -20,6 +20,7 @@ const (
 	ReasonClassNotFound = "ClassNotFound"
 	ReasonClassNotReady = "ClassNotReady"
 	ReasonInvalidClass  = "InvalidClass"
+	ReasonInvalidPool   = "InvalidPool"
 	ReasonConflict      = "Conflict"
 )
 
@@ -27,6 +28,10 @@ const (
 const (
 	ReasonReady       = "Ready"
 	ReasonNotAccepted = "NotAccepted"
+	// ReasonNodePoolNotReady: Karpenter core does not take a NodePool of the pool.
+	ReasonNodePoolNotReady = "NodePoolNotReady"
+	// ReasonWriteFailed: the API server did not take what follows from the pool.
+	ReasonWriteFailed = "WriteFailed"
 	ReasonResolving   = "Resolving"
 	ReasonCloudError  = "CloudError"
 	ReasonDraining    = "Draining"

@@ -107,10 +107,10 @@ type GPUNodeStatus struct {
 	// +listType=atomic
 	// +optional
 	Findings []Finding `json:"findings,omitempty"`
-	// UnverifiedSince is when the node came, or when it stopped being verified; absent while it is. The class's
-	// verification timeout counts from here.
+	// VerifiedAt is when the node was first proved to be its Blueprint. A node that never was is replaced after the class's
+	// verification timeout; one that was, and is not any more, is only tainted: pods run on it.
 	// +optional
-	UnverifiedSince *metav1.Time `json:"unverifiedSince,omitempty"`
+	VerifiedAt *metav1.Time `json:"verifiedAt,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	// +optional

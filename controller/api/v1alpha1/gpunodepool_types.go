@@ -19,7 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].reason",priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 60",message="the name of a GPUNodePool has at most 60 characters: its NodePools and labels carry it"
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 54",message="the name of a GPUNodePool has at most 54 characters: its NodePools and labels carry it"
 type GPUNodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

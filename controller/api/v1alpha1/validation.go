@@ -23,7 +23,7 @@ const (
 	MessageReservedLabels        = "labels under gpufleet.dev, karpenter.sh and nvidia.com are set by gpufleet"
 	MessageReservedTaints        = "taints nvidia.com/gpu and those under gpufleet.dev and karpenter.sh are set by gpufleet"
 	MessageConsolidateAfterRange = "consolidateAfter must be from 0s to 168h"
-	MessagePoolNameLength        = "the name of a GPUNodePool has at most 60 characters: its NodePools and labels carry it"
+	MessagePoolNameLength        = "the name of a GPUNodePool has at most 54 characters: its NodePools and labels carry it"
 )
 
 // Patterns of the CRDs.
@@ -66,7 +66,7 @@ const (
 	MaxTaintKeyLength        = 317
 	MaxTaintValueLength      = 63
 	MaxClassNameLength       = 253
-	MaxPoolNameLength        = 60
+	MaxPoolNameLength        = 54
 	MaxConsolidateAfter      = 168 * time.Hour
 )
 
@@ -149,12 +149,16 @@ func ValidateGPUNodePool(spec *GPUNodePoolSpec) []Violation {
 	for i, c := range spec.CapacityTypes {
 		oneOf(&v, fmt.Sprintf("spec.capacityTypes[%d]", i), c, CapacityTypes)
 	}
+	v.entries("spec.machines", spec.Machines)
 	v.labels("spec.labels", spec.Labels)
+	v.nodeLabels("spec.labels", spec.Labels)
 	v.taints("spec.taints", spec.Taints)
+	v.nodeTaints("spec.taints", spec.Taints)
 	if d := spec.Disruption; d != nil && d.ConsolidateAfter != nil {
 		if after := d.ConsolidateAfter.Duration; after < 0 || after > MaxConsolidateAfter {
 			v.add("spec.disruption.consolidateAfter", MessageConsolidateAfterRange)
 		}
+		v.wholeSeconds("spec.disruption.consolidateAfter", d.ConsolidateAfter.Duration)
 	}
 	return v
 }
@@ -191,6 +195,7 @@ func (v *violations) aws(path string, aws *AWSCloud) {
 	v.matches(path+".cluster.endpoint", aws.Cluster.Endpoint, endpointPattern())
 	v.length(path+".cluster.certificateAuthority", aws.Cluster.CertificateAuthority, 1, 0)
 	v.length(path+".cluster.serviceCIDR", aws.Cluster.ServiceCIDR, 1, 0)
+	v.cluster(path+".cluster", aws.Cluster)
 }
 
 func (v *violations) image(path string, ami AMISpec) {

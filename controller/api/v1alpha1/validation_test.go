@@ -20,7 +20,7 @@ func validClass() *v1alpha1.GPUNodeClassSpec {
 			Subnets: []string{"subnet-0a1b"}, SecurityGroups: []string{"sg-0a1b"}, InstanceProfile: "gpufleet-node",
 			AMI: v1alpha1.AMISpec{ID: "ami-0a1b"},
 			Cluster: v1alpha1.ClusterSpec{
-				Name: "prod", Endpoint: "https://k8s", CertificateAuthority: "Y2E=", ServiceCIDR: "10.100.0.0/16",
+				Name: "prod", Endpoint: "https://k8s", CertificateAuthority: "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", ServiceCIDR: "10.100.0.0/16",
 			},
 		}},
 		Sharing: v1alpha1.SharingSpec{Strategy: v1alpha1.SharingMIG, Layouts: []string{"h100"}},
@@ -174,8 +174,10 @@ func TestValidateGPUNodePool(t *testing.T) {
 			[]violation{{"spec.taints[0].key", "taints nvidia.com/gpu and those under gpufleet.dev and karpenter.sh are set by gpufleet"}}},
 		{"an unknown effect", func(s *v1alpha1.GPUNodePoolSpec) { s.Taints[0].Effect = "Never" },
 			[]violation{{"spec.taints[0].effect", `"Never" is not one of NoSchedule, PreferNoSchedule, NoExecute`}}},
-		{"a value that is too long", func(s *v1alpha1.GPUNodePoolSpec) { s.Taints[0].Value = strings.Repeat("é", 64) },
-			[]violation{{"spec.taints[0].value", "has 64 characters; at most 63 are allowed"}}},
+		{"a name that is too long", func(s *v1alpha1.GPUNodePoolSpec) {
+			s.Zones = []string{strings.Repeat("é", 63), strings.Repeat("é", 64)}
+		},
+			[]violation{{"spec.zones[1]", "has 64 characters; at most 63 are allowed"}}},
 		{"at once", func(s *v1alpha1.GPUNodePoolSpec) { s.Disruption = after(0) }, nil},
 		{"after a week and a second", func(s *v1alpha1.GPUNodePoolSpec) { s.Disruption = after(168*time.Hour + time.Second) },
 			[]violation{{"spec.disruption.consolidateAfter", "consolidateAfter must be from 0s to 168h"}}},
@@ -190,8 +192,8 @@ func TestValidateGPUNodePool(t *testing.T) {
 
 func TestValidateGPUNodePoolName_LeavesRoomForWhatIsAddedToIt(t *testing.T) {
 	for length, want := range map[int][]violation{
-		60: nil,
-		61: {{"metadata.name", "the name of a GPUNodePool has at most 60 characters: its NodePools and labels carry it"}},
+		54: nil,
+		55: {{"metadata.name", "the name of a GPUNodePool has at most 54 characters: its NodePools and labels carry it"}},
 	} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			compare(t, want, v1alpha1.ValidateGPUNodePoolName(strings.Repeat("a", length)))

@@ -661,8 +661,8 @@ func (in *GPUNodeStatus) DeepCopyInto(out *GPUNodeStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	if in.UnverifiedSince != nil {
-		in, out := &in.UnverifiedSince, &out.UnverifiedSince
+	if in.VerifiedAt != nil {
+		in, out := &in.VerifiedAt, &out.VerifiedAt
 		*out = (*in).DeepCopy()
 	}
 	if in.Conditions != nil {
