@@ -15,10 +15,11 @@ import (
 // What follows goes beyond the CRDs: rules of nodes, which the API server would refuse only when it is too late, on an
 // object of Karpenter or at the boot of a machine that is paid for.
 
-// ownDomains are those whose labels and taints gpufleet and what it drives set, subdomains too; kubeletDomains those that
-// only Kubernetes may set on a node.
+// ownDomains are those whose labels gpufleet and what it drives set, and taintDomains those of taints, subdomains too: of
+// NVIDIA's only nvidia.com/gpu is ours. kubeletDomains are those that only Kubernetes may set on a node.
 var (
 	ownDomains     = []string{Group, "karpenter.sh", "nvidia.com"}
+	taintDomains   = []string{Group, "karpenter.sh"}
 	kubeletDomains = []string{"kubernetes.io", "k8s.io"}
 )
 
@@ -42,6 +43,13 @@ func (v *violations) nodeTaints(path string, taints []TaintSpec) {
 	for i, taint := range taints {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		v.qualified(at, "taint", taint.Key, taint.Value)
+		domain, _, found := strings.Cut(taint.Key, "/")
+		if found && within(domain, taintDomains) && !hasAnyPrefix(taint.Key, ReservedTaintPrefixes) {
+			v.add(at+".key", MessageReservedTaints)
+		}
+		if found && within(domain, kubeletDomains) {
+			v.add(at+".key", fmt.Sprintf("taint %s: taints under kubernetes.io and k8s.io are Kubernetes' own", taint.Key))
+		}
 		for j := range i {
 			if taints[j].Key == taint.Key && taints[j].Effect == taint.Effect {
 				v.add(at, fmt.Sprintf("taint %s:%s is given twice", taint.Key, taint.Effect))

@@ -85,6 +85,10 @@ func TestValidateGPUNodePool_HoldsTaintsToTheRulesOfNodes(t *testing.T) {
 		want   []violation
 	}{
 		{"with a domain and a value", []v1alpha1.TaintSpec{taint("example.com/team", "search", "NoExecute")}, nil},
+		{"under a subdomain of ours", []v1alpha1.TaintSpec{taint("sub.gpufleet.dev/x", "", "NoSchedule")},
+			[]violation{{"spec.taints[0].key", "taints nvidia.com/gpu and those under gpufleet.dev and karpenter.sh are set by gpufleet"}}},
+		{"one that the kubelet sets", []v1alpha1.TaintSpec{taint("node.kubernetes.io/unschedulable", "", "NoSchedule")},
+			[]violation{{"spec.taints[0].key", "taint node.kubernetes.io/unschedulable: taints under kubernetes.io and k8s.io are Kubernetes' own"}}},
 		{"a key with a space", []v1alpha1.TaintSpec{taint("my team", "", "NoSchedule")},
 			[]violation{{"spec.taints[0]", `taint key "my team": ` + nameRule}}},
 		{"a value with a space", []v1alpha1.TaintSpec{taint("ok", "", "NoSchedule"), taint("team", "my team", "NoSchedule")},
