@@ -168,7 +168,7 @@ func (c *Controller) patchStatus(ctx context.Context, stored, gpuNode *v1alpha1.
 	if err := c.client.Status().Patch(ctx, gpuNode, client.MergeFrom(stored)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	c.announce(stored, gpuNode)
+	c.announce(stored, gpuNode, claim)
 	for kind, phase := range map[string]string{
 		v1alpha1.ConditionIdentified: metrics.PhaseIdentified, v1alpha1.ConditionVerified: metrics.PhaseVerified,
 	} {
@@ -179,18 +179,22 @@ func (c *Controller) patchStatus(ctx context.Context, stored, gpuNode *v1alpha1.
 	return nil
 }
 
-// announce says a new verdict as an event, once.
-func (c *Controller) announce(stored, gpuNode *v1alpha1.GPUNode) {
+// announce says a new verdict once, as an event on the GPUNode and on its NodeClaim, where people look.
+func (c *Controller) announce(stored, gpuNode *v1alpha1.GPUNode, claim *karpv1.NodeClaim) {
 	before := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionVerified)
 	verdict := meta.FindStatusCondition(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
 	if before != nil && before.Status == verdict.Status && before.Reason == verdict.Reason {
 		return
 	}
+	kind := corev1.EventTypeWarning
 	switch verdict.Status {
+	case metav1.ConditionUnknown:
+		return
 	case metav1.ConditionTrue:
-		c.recorder.Event(gpuNode, corev1.EventTypeNormal, verdict.Reason, verdict.Message)
-	case metav1.ConditionFalse:
-		c.recorder.Event(gpuNode, corev1.EventTypeWarning, verdict.Reason, verdict.Message)
+		kind = corev1.EventTypeNormal
+	}
+	for _, object := range []client.Object{gpuNode, claim} {
+		c.recorder.Event(object, kind, verdict.Reason, verdict.Message)
 	}
 }
 

@@ -270,14 +270,14 @@ func TestVerification_SaysEachNewVerdictOnceAsAnEvent(t *testing.T) {
 	w.report(t, full()[:7]...)
 	w.reconcile(t)
 	w.reconcile(t)
-	if said := w.said(); strings.Count(said, "Warning "+v1alpha1.FindingGPUCountMismatch) != 1 {
-		t.Errorf("want one Warning with the finding, got: %s", said)
+	if said := w.said(); strings.Count(said, "Warning "+v1alpha1.FindingGPUCountMismatch) != 2 {
+		t.Errorf("want one Warning with the finding on GPUNode and NodeClaim each, got: %s", said)
 	}
 	w.report(t, full()...)
 	w.advertise(t, slices, 56)
 	w.reconcile(t)
-	if said := w.said(); strings.Count(said, "Normal "+v1alpha1.ReasonMatches) != 1 {
-		t.Errorf("want one Normal event, got: %s", said)
+	if said := w.said(); strings.Count(said, "Normal "+v1alpha1.ReasonMatches) != 2 {
+		t.Errorf("want one Normal event on GPUNode and NodeClaim each, got: %s", said)
 	}
 }
 

@@ -80,7 +80,7 @@ func nextSteps(w io.Writer, st state) {
 	_, _ = fmt.Fprintf(w, `
 Next, in a shell at the repository's root:
 
-  . %s
+  . %s                              # again after each make up: ports and certificates are new
   terraform -chdir=examples/quickstart apply     # or tofu; no init: the built provider is used as it is
   kubectl apply -f examples/quickstart/pods.yaml
   kubectl get gpunodepools,gpunodes,nodes
