@@ -1,5 +1,5 @@
 // Package blueprint computes what a node must look like before it exists, and what follows from that: the device
-// plugin's configuration, and what a pod of the pool carries.
+// plugin's configuration, what a pod of the pool carries, and what the ledger counts.
 //
 // It is pure: no cluster, no cloud, no clock. Everything that launches, configures, verifies or explains a node starts
 // from what Compile returns, so that what is asked, simulated and advertised cannot disagree.
@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/gpu"
@@ -48,13 +47,13 @@ func Compile(
 			Count:        int32(machineType.GPU.Count),
 			MemoryMiB:    machineType.GPU.MemoryMiB,
 		},
-		Sharing:       sharing(class),
 		Allocation:    v1alpha1.AllocationDevicePlugin,
 		Layout:        layout,
-		Resources:     resources(layout, machineType.GPU.Count),
 		Taints:        taints(pool),
 		StartupTaints: []corev1.Taint{v1alpha1.UnverifiedTaint()},
 	}
+	share(&bp, class)
+	bp.Resources = resources(bp)
 	bp.Labels = labels(pool, bp)
 	if class.Spec.Driver != nil {
 		bp.DriverMinVersion = class.Spec.Driver.MinVersion
@@ -68,25 +67,6 @@ func Compile(
 	return bp, err
 }
 
-// sharing is the class's strategy, with the CRD's default.
-func sharing(class *v1alpha1.GPUNodeClass) v1alpha1.SharingStrategy {
-	if class.Spec.Sharing.Strategy == "" {
-		return v1alpha1.SharingExclusive
-	}
-	return class.Spec.Sharing.Strategy
-}
-
-func checkSharing(class *v1alpha1.GPUNodeClass) error {
-	found := v1alpha1.ValidateSharing(class.Spec.Sharing)
-	if len(found) == 0 {
-		return nil
-	}
-	return &Error{
-		Reason: v1alpha1.ReasonInvalidClass, Object: object(v1alpha1.KindGPUNodeClass, class.Name),
-		Path: found[0].Path, Message: found[0].Message,
-	}
-}
-
 // productNames are the model's, that of this machine first where it is known.
 func productNames(t machine.Type, m gpu.Model) []string {
 	names := slices.Clone(m.ProductNames)
@@ -96,33 +76,6 @@ func productNames(t machine.Type, m gpu.Model) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return name == t.GPU.ProductName })
 	return slices.Insert(names, 0, t.GPU.ProductName)
 }
-
-// resources are what the node advertises: each MIG profile by its name, and nvidia.com/gpu for GPUs that stay whole.
-func resources(layout *v1alpha1.LayoutBlueprint, gpus int) corev1.ResourceList {
-	if layout == nil {
-		return corev1.ResourceList{v1alpha1.ResourceGPU: count(gpus)}
-	}
-	counts := map[string]int{}
-	for _, d := range layout.Devices {
-		if len(d.Instances) == 0 {
-			counts[v1alpha1.ResourceGPU] += len(d.GPUs)
-		}
-		for _, instance := range d.Instances {
-			counts[gpu.ResourceName(instance.Profile)] += len(d.GPUs)
-		}
-	}
-	return resourceList(counts)
-}
-
-func resourceList(counts map[string]int) corev1.ResourceList {
-	list := make(corev1.ResourceList, len(counts))
-	for name, n := range counts {
-		list[corev1.ResourceName(name)] = count(n)
-	}
-	return list
-}
-
-func count(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
 // labels are the node's. The pool's own may not use our prefixes, so nothing is overwritten.
 func labels(pool *v1alpha1.GPUNodePool, bp v1alpha1.Blueprint) map[string]string {

@@ -100,7 +100,7 @@ func TestC11_CompileOffersOnlySlicesWhereEveryGPUIsCut(t *testing.T) {
 		GPU: v1alpha1.GPUBlueprint{
 			Model: "H100-80GB-SXM", ProductNames: []string{"NVIDIA H100 80GB HBM3"}, Count: 8, MemoryMiB: 81152,
 		},
-		Sharing: v1alpha1.SharingMIG, Allocation: v1alpha1.AllocationDevicePlugin,
+		Sharing: v1alpha1.SharingMIG, MIGStrategy: v1alpha1.MIGMixed, Allocation: v1alpha1.AllocationDevicePlugin,
 		Layout: &v1alpha1.LayoutBlueprint{
 			Name:    "h100-7x1g10gb",
 			Devices: []v1alpha1.DeviceLayout{{GPUs: []int32{0, 1, 2, 3, 4, 5, 6, 7}, Instances: small(0, 1, 2, 3, 4, 5, 6)}},

@@ -1,6 +1,7 @@
 package blueprint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -15,17 +16,36 @@ import (
 type pluginConfig struct {
 	Version string      `json:"version"`
 	Flags   pluginFlags `json:"flags"`
+	// Sharing is left out where nothing is shared: the plugin refuses fewer than 2 replicas.
+	Sharing *pluginSharing `json:"sharing,omitempty"`
 }
 
 type pluginFlags struct {
 	MIGStrategy string `json:"migStrategy"`
 }
 
+type pluginSharing struct {
+	TimeSlicing pluginTimeSlicing `json:"timeSlicing"`
+}
+
+type pluginTimeSlicing struct {
+	RenameByDefault            bool `json:"renameByDefault,omitempty"`
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
+	// Resources are by the names that they have before they are renamed.
+	Resources []pluginReplicas `json:"resources"`
+}
+
+type pluginReplicas struct {
+	Name     string `json:"name"`
+	Replicas int32  `json:"replicas"`
+}
+
 // MIG strategies of the device plugin: none advertises every GPU whole, mixed each MIG profile under its own name and
-// GPUs without MIG whole.
+// GPUs without MIG whole, single every MIG instance as a GPU.
 const (
-	pluginMIGNone  = "none"
-	pluginMIGMixed = "mixed"
+	pluginMIGNone   = "none"
+	pluginMIGMixed  = "mixed"
+	pluginMIGSingle = "single"
 )
 
 // DevicePluginConfig is the device plugin's configuration for the nodes of one pool, as YAML. The pool's Blueprints
@@ -34,20 +54,39 @@ func DevicePluginConfig(bps ...v1alpha1.Blueprint) ([]byte, error) {
 	if len(bps) == 0 {
 		return nil, errors.New("no Blueprint to configure the device plugin for")
 	}
-	first := bps[0]
-	for _, bp := range bps[1:] {
-		if bp.Pool != first.Pool || bp.Sharing != first.Sharing {
-			return nil, fmt.Errorf("one device plugin configuration for pool %s (%s) and pool %s (%s): each pool needs its own",
-				first.Pool, first.Sharing, bp.Pool, bp.Sharing)
+	var out []byte
+	for i, bp := range bps {
+		data, err := yaml.Marshal(configOf(bp))
+		if err != nil {
+			return nil, fmt.Errorf("device plugin configuration of pool %s: %w", bp.Pool, err)
 		}
-	}
-	strategy := pluginMIGNone
-	if first.Sharing == v1alpha1.SharingMIG {
-		strategy = pluginMIGMixed
-	}
-	out, err := yaml.Marshal(pluginConfig{Version: "v1", Flags: pluginFlags{MIGStrategy: strategy}})
-	if err != nil {
-		return nil, fmt.Errorf("device plugin configuration of pool %s: %w", first.Pool, err)
+		if i > 0 && (bp.Pool != bps[0].Pool || !bytes.Equal(data, out)) {
+			return nil, fmt.Errorf("one device plugin configuration for pool %s (%s) and pool %s (%s): each pool needs its own",
+				bps[0].Pool, bps[0].Sharing, bp.Pool, bp.Sharing)
+		}
+		out = data
 	}
 	return out, nil
+}
+
+func configOf(bp v1alpha1.Blueprint) pluginConfig {
+	out := pluginConfig{Version: "v1", Flags: pluginFlags{MIGStrategy: pluginMIG(bp)}}
+	if bp.Sharing == v1alpha1.SharingTimeSlicing {
+		out.Sharing = &pluginSharing{TimeSlicing: pluginTimeSlicing{
+			RenameByDefault:            bp.RenameByDefault,
+			FailRequestsGreaterThanOne: bp.FailRequestsGreaterThanOne,
+			Resources:                  []pluginReplicas{{Name: v1alpha1.ResourceGPU, Replicas: bp.Replicas}},
+		}}
+	}
+	return out
+}
+
+func pluginMIG(bp v1alpha1.Blueprint) string {
+	switch {
+	case bp.Sharing != v1alpha1.SharingMIG:
+		return pluginMIGNone
+	case bp.MIGStrategy == v1alpha1.MIGSingle:
+		return pluginMIGSingle
+	}
+	return pluginMIGMixed
 }

@@ -14,7 +14,8 @@ import (
 const hashVersion = "1"
 
 // immutable is what cannot change on a running node. Prices, labels, taints and names are not here: they change in
-// place or say nothing about the machine. Fields are only ever added with a new hashVersion.
+// place or say nothing about the machine. Fields are only ever added with a new hashVersion, or left out where they are
+// zero, so that every Blueprint that could be made before keeps its hash.
 type immutable struct {
 	GPUModel         string                   `json:"gpuModel"`
 	GPUs             int32                    `json:"gpus"`
@@ -22,9 +23,14 @@ type immutable struct {
 	Allocation       v1alpha1.Allocation      `json:"allocation"`
 	Devices          []v1alpha1.DeviceLayout  `json:"devices,omitempty"`
 	DriverMinVersion string                   `json:"driverMinVersion,omitempty"`
-	AMI              *v1alpha1.AMISpec        `json:"ami,omitempty"`
-	Cluster          *v1alpha1.ClusterSpec    `json:"cluster,omitempty"`
-	RootVolume       *v1alpha1.RootVolumeSpec `json:"rootVolume,omitempty"`
+	// MIGStrategy is left out where it is Mixed, the only one that the first hashes knew.
+	MIGStrategy                v1alpha1.MIGStrategy     `json:"migStrategy,omitempty"`
+	Replicas                   int32                    `json:"replicas,omitempty"`
+	RenameByDefault            bool                     `json:"renameByDefault,omitempty"`
+	FailRequestsGreaterThanOne bool                     `json:"failRequestsGreaterThanOne,omitempty"`
+	AMI                        *v1alpha1.AMISpec        `json:"ami,omitempty"`
+	Cluster                    *v1alpha1.ClusterSpec    `json:"cluster,omitempty"`
+	RootVolume                 *v1alpha1.RootVolumeSpec `json:"rootVolume,omitempty"`
 }
 
 // hash is short enough for a label and long enough never to collide within a fleet.
@@ -32,6 +38,10 @@ func hash(bp v1alpha1.Blueprint, class *v1alpha1.GPUNodeClass) (string, error) {
 	facts := immutable{
 		GPUModel: bp.GPU.Model, GPUs: bp.GPU.Count, Sharing: bp.Sharing, Allocation: bp.Allocation,
 		DriverMinVersion: bp.DriverMinVersion,
+		Replicas:         bp.Replicas, RenameByDefault: bp.RenameByDefault, FailRequestsGreaterThanOne: bp.FailRequestsGreaterThanOne,
+	}
+	if bp.MIGStrategy != v1alpha1.MIGMixed {
+		facts.MIGStrategy = bp.MIGStrategy
 	}
 	if bp.Layout != nil {
 		facts.Devices = bp.Layout.Devices

@@ -67,14 +67,55 @@ func TestHash_ChangesOnlyWithWhatCannotChangeInPlace(t *testing.T) {
 	}
 }
 
-// The rule of version 1, pinned: if this fails, the rule has changed and hashVersion must too, or every node drifts.
-func TestHash_OfVersionOneIsStable(t *testing.T) {
-	bp, err := Compile(testPool("p5.48xlarge"), testClass("h100"), byName(testLayout("h100", "H100-80GB-SXM", seven)), "p5.48xlarge")
-	if err != nil {
-		t.Fatal(err)
+// Nothing of how GPUs are shared can change on a running node.
+func TestHash_ChangesWithEverySettingOfSharing(t *testing.T) {
+	layout := testLayout("h100", "H100-80GB-SXM", seven)
+	settings := map[string]v1alpha1.SharingSpec{
+		"exclusive":           {Strategy: v1alpha1.SharingExclusive},
+		"MIG":                 {Strategy: v1alpha1.SharingMIG, Layouts: []string{"h100"}},
+		"MIG under one name":  {Strategy: v1alpha1.SharingMIG, Layouts: []string{"h100"}, MIGStrategy: v1alpha1.MIGSingle},
+		"4 replicas":          {Strategy: v1alpha1.SharingTimeSlicing, Replicas: new(int32(4))},
+		"8 replicas":          {Strategy: v1alpha1.SharingTimeSlicing, Replicas: new(int32(8))},
+		"4 renamed":           {Strategy: v1alpha1.SharingTimeSlicing, Replicas: new(int32(4)), RenameByDefault: true},
+		"4, one each":         {Strategy: v1alpha1.SharingTimeSlicing, Replicas: new(int32(4)), FailRequestsGreaterThanOne: true},
+		"4 renamed, one each": {Strategy: v1alpha1.SharingTimeSlicing, Replicas: new(int32(4)), RenameByDefault: true, FailRequestsGreaterThanOne: true},
 	}
-	if bp.HashVersion != "1" || bp.Hash != "98778cfdff7b0eb3" {
-		t.Errorf("version %s hash %s", bp.HashVersion, bp.Hash)
+	seen := map[string]string{}
+	for name, sharing := range settings {
+		class := testClass()
+		class.Spec.Sharing = sharing
+		hash := compiled(t, class, "p5.48xlarge", layout).Hash
+		if other, taken := seen[hash]; taken {
+			t.Errorf("%s and %s have one hash", name, other)
+		}
+		seen[hash] = name
+	}
+}
+
+// The rule of version 1, pinned: if this fails, the rule has changed and hashVersion must too, or every node drifts. The
+// first four are from before there was more than Exclusive, and MIG with each profile by its name.
+func TestHash_OfVersionOneIsStable(t *testing.T) {
+	h100 := testLayout("h100", "H100-80GB-SXM", seven)
+	mixed := testLayout("mixed", "H100-80GB-SXM", onGPUs(seven, 1, 0),
+		onGPUs(cut(v1alpha1.MIGSlice{Profile: "1g.10gb", Count: 4}, v1alpha1.MIGSlice{Profile: "3g.40gb", Count: 1}), 7))
+	renamed := slicedClass(4)
+	renamed.Spec.Sharing.RenameByDefault, renamed.Spec.Sharing.FailRequestsGreaterThanOne = true, true
+	for _, tc := range []struct {
+		name, instanceType string
+		class              *v1alpha1.GPUNodeClass
+		want               string
+	}{
+		{"MIG, every GPU alike", "p5.48xlarge", testClass("h100"), "98778cfdff7b0eb3"},
+		{"MIG, some GPUs", "p5.48xlarge", testClass("mixed"), "97e81449df8f512c"},
+		{"exclusive", "p5.48xlarge", testClass(), "9e5e1277d51ff5cf"},
+		{"exclusive, another machine", "g6.12xlarge", testClass(), "3bd61b844a477eeb"},
+		{"MIG under one name", "p5.48xlarge", singleClass("h100"), "78f9f6e9c8178c5c"},
+		{"time slicing", "g6.12xlarge", slicedClass(4), "bb1afbe80457b501"},
+		{"time slicing, renamed, one each", "g6.12xlarge", renamed, "e00e510922aeb188"},
+	} {
+		if bp := compiled(t, tc.class, tc.instanceType, h100, mixed); bp.HashVersion != "1" || bp.Hash != tc.want {
+			t.Errorf("%s: version %s hash %s, want version 1 hash %s", tc.name, bp.HashVersion, bp.Hash, tc.want)
+		}
 	}
 }
 

@@ -104,7 +104,11 @@ func resolveLayout(
 	if err != nil {
 		return nil, err
 	}
-	return &v1alpha1.LayoutBlueprint{Name: layout.Name, Devices: devices}, nil
+	solved := &v1alpha1.LayoutBlueprint{Name: layout.Name, Devices: devices}
+	if err := checkAlike(class, solved, t.Name); err != nil {
+		return nil, err
+	}
+	return solved, nil
 }
 
 func cannotCut(t machine.Type, model gpu.Model) string {

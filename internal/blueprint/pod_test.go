@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
@@ -54,58 +53,5 @@ func TestDefaults_FollowTheWorkloadAndYieldToThePool(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Defaults(pool)); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// pluginV1 is the schema of NVIDIA/k8s-device-plugin v0.20.0 api/config/v1, as far as a configuration of ours could
-// reach. The plugin ignores unknown keys; this does not.
-type pluginV1 struct {
-	Version string `json:"version"`
-	Flags   struct {
-		MIGStrategy             *string `json:"migStrategy"`
-		FailOnInitError         *bool   `json:"failOnInitError"`
-		DeviceDiscoveryStrategy *string `json:"deviceDiscoveryStrategy"`
-		Plugin                  *struct {
-			PassDeviceSpecs    *bool   `json:"passDeviceSpecs"`
-			DeviceListStrategy any     `json:"deviceListStrategy"`
-			DeviceIDStrategy   *string `json:"deviceIDStrategy"`
-		} `json:"plugin"`
-	} `json:"flags"`
-	Sharing *struct {
-		TimeSlicing any `json:"timeSlicing"`
-		MPS         any `json:"mps"`
-	} `json:"sharing"`
-}
-
-func TestDevicePluginConfig_IsWhatThePluginReads(t *testing.T) {
-	mig, err := Compile(testPool("p5.48xlarge"), testClass("h100"), byName(testLayout("h100", "H100-80GB-SXM", seven)), "p5.48xlarge")
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole, err := Compile(testPool("p5.48xlarge"), testClass(), nil, "p5.48xlarge")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		bp   v1alpha1.Blueprint
-		want string
-	}{{mig, "mixed"}, {whole, "none"}} {
-		data, err := DevicePluginConfig(tc.bp, tc.bp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got pluginV1
-		if err := yaml.UnmarshalStrict(data, &got); err != nil {
-			t.Fatalf("%v in\n%s", err, data)
-		}
-		if got.Version != "v1" || got.Flags.MIGStrategy == nil || *got.Flags.MIGStrategy != tc.want || got.Sharing != nil {
-			t.Errorf("want version v1 and migStrategy %s, got\n%s", tc.want, data)
-		}
-	}
-	if _, err := DevicePluginConfig(mig, whole); err == nil {
-		t.Error("one configuration for two sharing strategies")
-	}
-	if _, err := DevicePluginConfig(); err == nil {
-		t.Error("a configuration for no Blueprint")
 	}
 }

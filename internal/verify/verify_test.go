@@ -77,7 +77,7 @@ func finding(reason string, gpu int32, expected, found, message string) v1alpha1
 }
 
 func TestIdentity_FindsNothingOnTheMachineThatWasOrdered(t *testing.T) {
-	for _, bp := range []v1alpha1.Blueprint{cutBlueprint(), wholeBlueprint()} {
+	for _, bp := range []v1alpha1.Blueprint{cutBlueprint(), wholeBlueprint(), singleBlueprint(), sharedBlueprint(false), sharedBlueprint(true)} {
 		if got := Node(bp, inventory(bp), bp.Resources); len(got) != 0 {
 			t.Errorf("%s: %+v", bp.Sharing, got)
 		}
@@ -372,6 +372,12 @@ func TestNode_ComparesTheAdvertisedResourcesExactly(t *testing.T) {
 		{"some under each name", cutBlueprint(), map[string]int64{slices1g: 49, "nvidia.com/gpu": 1},
 			"nvidia.com/mig-1g.10gb: 56", "nvidia.com/mig-1g.10gb: 49, nvidia.com/gpu: 1"},
 		{"nothing yet", wholeBlueprint(), nil, "nvidia.com/gpu: 8", "nvidia.com/gpu: 0"},
+		{"55 of 56 under one name", singleBlueprint(), map[string]int64{"nvidia.com/gpu": 55}, "nvidia.com/gpu: 56", "nvidia.com/gpu: 55"},
+		{"boards under the name of instances", singleBlueprint(), map[string]int64{"nvidia.com/gpu": 8}, "nvidia.com/gpu: 56", "nvidia.com/gpu: 8"},
+		{"profiles where one name was ordered", singleBlueprint(), map[string]int64{slices1g: 56}, "nvidia.com/gpu: 56", "nvidia.com/mig-1g.10gb: 56"},
+		{"one name where profiles were ordered", cutBlueprint(), map[string]int64{"nvidia.com/gpu": 56}, "nvidia.com/mig-1g.10gb: 56", "nvidia.com/gpu: 56"},
+		{"GPUs that are not shared", sharedBlueprint(false), map[string]int64{"nvidia.com/gpu": 4}, "nvidia.com/gpu: 16", "nvidia.com/gpu: 4"},
+		{"one replica too few on one GPU", sharedBlueprint(false), map[string]int64{"nvidia.com/gpu": 15}, "nvidia.com/gpu: 16", "nvidia.com/gpu: 15"},
 		{"7 of 8", wholeBlueprint(), map[string]int64{"nvidia.com/gpu": 7}, "nvidia.com/gpu: 8", "nvidia.com/gpu: 7"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -37,6 +37,18 @@ const (
 	ReasonDraining    = "Draining"
 )
 
+// ConditionLimitReached: pods wait because a limit of the pool leaves no room for a machine that could serve them. Its
+// reasons are the limits.
+const ConditionLimitReached = "LimitReached"
+
+// Reasons of LimitReached.
+const (
+	ReasonGPUs        = "GPUs"
+	ReasonNodes       = "Nodes"
+	ReasonHourlyCost  = "HourlyCost"
+	ReasonWithinLimit = "WithinLimits"
+)
+
 // Reasons of Identified and Verified beside the findings (findings.go).
 const (
 	ReasonMatches           = "MatchesBlueprint"

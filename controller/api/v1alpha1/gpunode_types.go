@@ -40,6 +40,17 @@ type Blueprint struct {
 	// Sharing and Allocation say how pods get at it.
 	Sharing    SharingStrategy `json:"sharing"`
 	Allocation Allocation      `json:"allocation"`
+	// Replicas are how many pods share one GPU by time; absent where it is not sliced so.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+	// RenameByDefault and FailRequestsGreaterThanOne are the device plugin's settings of time slicing.
+	// +optional
+	RenameByDefault bool `json:"renameByDefault,omitempty"`
+	// +optional
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
+	// MIGStrategy is the device plugin's; absent where GPUs are whole.
+	// +optional
+	MIGStrategy MIGStrategy `json:"migStrategy,omitempty"`
 	// Layout is how GPUs are cut; absent where they are whole.
 	// +optional
 	Layout *LayoutBlueprint `json:"layout,omitempty"`

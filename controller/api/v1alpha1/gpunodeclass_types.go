@@ -144,7 +144,7 @@ type ClusterSpec struct {
 
 // SharingStrategy says how pods share a GPU.
 //
-// +kubebuilder:validation:Enum=Exclusive;MIG
+// +kubebuilder:validation:Enum=Exclusive;MIG;TimeSlicing
 type SharingStrategy string
 
 // Sharing strategies.
@@ -153,10 +153,12 @@ const (
 	SharingExclusive SharingStrategy = "Exclusive"
 	// SharingMIG cuts GPUs into MIG instances by a layout.
 	SharingMIG SharingStrategy = "MIG"
+	// SharingTimeSlicing lets pods take turns on whole GPUs. Memory and faults are not kept apart.
+	SharingTimeSlicing SharingStrategy = "TimeSlicing"
 )
 
 // SharingStrategies lists them, the default first.
-var SharingStrategies = []SharingStrategy{SharingExclusive, SharingMIG}
+var SharingStrategies = []SharingStrategy{SharingExclusive, SharingMIG, SharingTimeSlicing}
 
 // Allocation says how pods are given GPUs.
 type Allocation string
@@ -164,12 +166,32 @@ type Allocation string
 // AllocationDevicePlugin advertises extended resources through NVIDIA's device plugin.
 const AllocationDevicePlugin Allocation = "DevicePlugin"
 
+// MIGStrategy says by which names the device plugin advertises MIG instances.
+//
+// +kubebuilder:validation:Enum=Mixed;Single
+type MIGStrategy string
+
+// MIG strategies.
+const (
+	// MIGMixed advertises each profile by its own name, e.g. nvidia.com/mig-1g.10gb; whole GPUs stay nvidia.com/gpu.
+	MIGMixed MIGStrategy = "Mixed"
+	// MIGSingle advertises every MIG instance as nvidia.com/gpu. Every GPU of the node must be cut alike, by one profile.
+	MIGSingle MIGStrategy = "Single"
+)
+
+// MIGStrategies lists them, the default first.
+var MIGStrategies = []MIGStrategy{MIGMixed, MIGSingle}
+
 // SharingSpec chooses one strategy and what belongs to it.
 //
-// +kubebuilder:validation:XValidation:rule="self.strategy == 'MIG' || !has(self.layouts) || size(self.layouts) == 0",message="two sharing strategies: layouts cut GPUs with MIG, but strategy is Exclusive; set strategy to MIG or leave layouts out"
+// +kubebuilder:validation:XValidation:rule="self.strategy == 'MIG' || !has(self.layouts) || size(self.layouts) == 0",message="two sharing strategies: layouts cut GPUs with MIG, but strategy is not MIG; set strategy to MIG or leave layouts out"
 // +kubebuilder:validation:XValidation:rule="self.strategy != 'MIG' || (has(self.layouts) && size(self.layouts) > 0)",message="strategy MIG needs at least one layout in layouts, one for each GPU model"
+// +kubebuilder:validation:XValidation:rule="self.strategy == 'TimeSlicing' || !has(self.replicas)",message="two sharing strategies: replicas slice the time of GPUs, but strategy is not TimeSlicing; set strategy to TimeSlicing or leave replicas out"
+// +kubebuilder:validation:XValidation:rule="self.strategy != 'TimeSlicing' || has(self.replicas)",message="strategy TimeSlicing needs replicas, 2 or more: how many pods may share one GPU"
+// +kubebuilder:validation:XValidation:rule="self.strategy == 'TimeSlicing' || ((!has(self.renameByDefault) || !self.renameByDefault) && (!has(self.failRequestsGreaterThanOne) || !self.failRequestsGreaterThanOne))",message="renameByDefault and failRequestsGreaterThanOne belong to strategy TimeSlicing"
+// +kubebuilder:validation:XValidation:rule="self.strategy == 'MIG' || !has(self.migStrategy)",message="migStrategy belongs to strategy MIG"
 type SharingSpec struct {
-	// Strategy is Exclusive or MIG.
+	// Strategy is Exclusive, MIG or TimeSlicing.
 	// +kubebuilder:default=Exclusive
 	// +optional
 	Strategy SharingStrategy `json:"strategy,omitempty"`
@@ -180,6 +202,22 @@ type SharingSpec struct {
 	// +listType=set
 	// +optional
 	Layouts []string `json:"layouts,omitempty"`
+	// MIGStrategy is Mixed, or Single for one name for all. Only with strategy MIG; left out, Mixed.
+	// +optional
+	MIGStrategy MIGStrategy `json:"migStrategy,omitempty"`
+	// Replicas are how many pods may share one GPU. Only with strategy TimeSlicing.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=128
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// RenameByDefault advertises shared GPUs as nvidia.com/gpu.shared, so that a pod that wants a whole GPU does not get
+	// a share by chance. Only with strategy TimeSlicing.
+	// +optional
+	RenameByDefault bool `json:"renameByDefault,omitempty"`
+	// FailRequestsGreaterThanOne makes the device plugin refuse a pod that asks for more than one share: two shares may
+	// be of one GPU. Only with strategy TimeSlicing.
+	// +optional
+	FailRequestsGreaterThanOne bool `json:"failRequestsGreaterThanOne,omitempty"`
 }
 
 // DriverSpec is a floor under the node's driver.

@@ -100,6 +100,41 @@ type GPUNodePoolSpec struct {
 	// Disruption says when idle nodes go.
 	// +optional
 	Disruption *DisruptionSpec `json:"disruption,omitempty"`
+	// Limits bound the pool in physical GPUs, nodes and dollars an hour. Left out, it is not bounded.
+	// +optional
+	Limits *LimitsSpec `json:"limits,omitempty"`
+}
+
+// DefaultSurge is how many machines a pool may have beyond its limits while it replaces nodes.
+const DefaultSurge = 1
+
+// LimitsSpec bounds a pool. A machine is launched only if the machines that stay and the new one are within the limits,
+// and every machine that is not yet confirmed gone and the new one are within the limits and the surge. Lowering a limit
+// ends nothing that runs.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.gpus) || has(self.nodes) || has(self.hourlyCost)",message="limits must have at least one of gpus, nodes and hourlyCost"
+type LimitsSpec struct {
+	// GPUs bounds physical GPUs, whatever the resources that pods ask for are called.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	GPUs *int64 `json:"gpus,omitempty"`
+	// Nodes bounds machines.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	Nodes *int64 `json:"nodes,omitempty"`
+	// HourlyCost bounds the list price of all machines in US dollars an hour, e.g. "110.08". A machine whose price is not
+	// known is not launched under it.
+	// +kubebuilder:validation:Pattern=`^[0-9]{1,7}(\.[0-9]{1,6})?$`
+	// +optional
+	HourlyCost string `json:"hourlyCost,omitempty"`
+	// Surge is how many machines, each as large as the pool's largest, may exist beyond the limits while nodes are
+	// replaced: without one, a full pool could never replace a node. Left out, 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	Surge *int32 `json:"surge,omitempty"`
 }
 
 // NodeClassReference names a GPUNodeClass.
@@ -154,6 +189,16 @@ type GPUNodePoolStatus struct {
 	// Effective are the settings in force, defaults filled in.
 	// +optional
 	Effective *EffectiveSettings `json:"effective,omitempty"`
+	// Limits are the pool's limits with what is used of them.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Limits []LimitStatus `json:"limits,omitempty"`
+	// Holds are why pods wait for the pool, with how many.
+	// +listType=map
+	// +listMapKey=reason
+	// +optional
+	Holds []Hold `json:"holds,omitempty"`
 	// Nodes counts the pool's nodes. It is a pointer so that zeros are written the first time: a merge patch has only
 	// what changed.
 	// +optional
@@ -186,6 +231,33 @@ type EffectiveSettings struct {
 	CapacityTypes    []CapacityType  `json:"capacityTypes"`
 	ConsolidateAfter metav1.Duration `json:"consolidateAfter"`
 	PriorityClass    string          `json:"priorityClass"`
+}
+
+// LimitStatus is one limit of a pool with what is used of it. Quantities are GPUs, nodes or US dollars an hour, such as $55.04/h.
+type LimitStatus struct {
+	// Name is GPUs, Nodes or HourlyCost.
+	Name string `json:"name"`
+	// Limit is what the pool may have, WithSurge what it may have while nodes are replaced.
+	Limit     string `json:"limit"`
+	WithSurge string `json:"withSurge"`
+	// Used is of machines that stay, Outstanding of every machine that is not yet confirmed gone.
+	Used        string `json:"used"`
+	Outstanding string `json:"outstanding"`
+	// Headroom is what may still be launched.
+	Headroom string `json:"headroom"`
+}
+
+// Hold is one reason for which pods wait.
+type Hold struct {
+	// Reason is from a closed list.
+	Reason string `json:"reason"`
+	// Pods and GPUs are how many wait: pods, and the physical GPUs that they would need.
+	Pods int32 `json:"pods"`
+	GPUs int32 `json:"gpus"`
+	// Since is when the first of them began to wait.
+	Since metav1.Time `json:"since"`
+	// Message says it with the numbers.
+	Message string `json:"message"`
 }
 
 // NodeCounts counts the pool's nodes.

@@ -24,7 +24,7 @@ var Labels = []Label{
 	{LabelPool, "the GPUNodePool that the node belongs to"},
 	{LabelWorkload, "the workload class of the pool: Inference, Batch or Research"},
 	{LabelGPUModel, "the GPU model of the node, as MIGLayout.spec.gpuModel spells it"},
-	{LabelSharing, "how the node's GPUs are shared: Exclusive or MIG"},
+	{LabelSharing, "how the node's GPUs are shared: Exclusive, MIG or TimeSlicing"},
 	{LabelLayout, "the MIGLayout that the node's GPUs are cut by; absent where they are whole"},
 	{LabelAllocation, "how pods are given GPUs: DevicePlugin"},
 }
@@ -83,4 +83,16 @@ const (
 const (
 	ResourcePrefix = "nvidia.com/"
 	ResourceGPU    = ResourcePrefix + "gpu"
+	// SharedSuffix is what the device plugin appends to a resource that is shared and renamed.
+	SharedSuffix = ".shared"
+)
+
+// Pseudo-resources keep Karpenter core's simulation inside a pool's limits. Each instance type has them in its capacity,
+// each NodePool in its limits, and the controller publishes them in the Node's status before pods may come: what a node
+// does not publish is no longer counted by core once the node is initialized.
+const (
+	// ResourcePhysicalGPU counts physical GPUs, whatever the resources that pods ask for are called.
+	ResourcePhysicalGPU = Group + "/gpu"
+	// ResourceNode is 1 on each node.
+	ResourceNode = Group + "/node"
 )

@@ -15,14 +15,19 @@ import (
 const (
 	MessageOneCloud              = "exactly one cloud must be given: aws"
 	MessageOneImage              = "exactly one of id and ssmParameter must be given"
-	MessageTwoStrategies         = "two sharing strategies: layouts cut GPUs with MIG, but strategy is Exclusive; set strategy to MIG or leave layouts out"
+	MessageTwoStrategies         = "two sharing strategies: layouts cut GPUs with MIG, but strategy is not MIG; set strategy to MIG or leave layouts out"
 	MessageLayoutsMissing        = "strategy MIG needs at least one layout in layouts, one for each GPU model"
+	MessageReplicasElsewhere     = "two sharing strategies: replicas slice the time of GPUs, but strategy is not TimeSlicing; set strategy to TimeSlicing or leave replicas out"
+	MessageReplicasMissing       = "strategy TimeSlicing needs replicas, 2 or more: how many pods may share one GPU"
+	MessageTimeSlicingOnly       = "renameByDefault and failRequestsGreaterThanOne belong to strategy TimeSlicing"
+	MessageMIGOnly               = "migStrategy belongs to strategy MIG"
 	MessageVerificationTimeout   = "timeout must be from 1m to 2h"
 	MessageGPUsMissing           = "where devices has several entries, each must name its gpus"
 	MessageGPUNamedTwice         = "a GPU is named in two entries of devices"
 	MessageReservedLabels        = "labels under gpufleet.dev, karpenter.sh and nvidia.com are set by gpufleet"
 	MessageReservedTaints        = "taints nvidia.com/gpu and those under gpufleet.dev and karpenter.sh are set by gpufleet"
 	MessageConsolidateAfterRange = "consolidateAfter must be from 0s to 168h"
+	MessageLimitsMissing         = "limits must have at least one of gpus, nodes and hourlyCost"
 	MessagePoolNameLength        = "the name of a GPUNodePool has at most 54 characters: its NodePools and labels carry it"
 )
 
@@ -36,6 +41,7 @@ const (
 	PatternEndpoint      = `^https://.+$`
 	PatternDriverVersion = `^[0-9]+(\.[0-9]+){0,2}$`
 	PatternInstanceType  = `^[a-z0-9-]+\.[a-z0-9-]+$`
+	PatternHourlyCost    = `^[0-9]{1,7}(\.[0-9]{1,6})?$`
 	PatternMIGProfile    = `^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z.,]+)?$`
 )
 
@@ -49,6 +55,8 @@ const (
 	MaxRootVolumeGiB         = 16384
 	DefaultRootVolumeGiB     = 100
 	MaxLayouts               = 16
+	MinReplicas              = 2
+	MaxReplicas              = 128
 	MaxNameLength            = 63 // of GPU models, layouts and zones: they become label values
 	MinVerificationTimeout   = time.Minute
 	MaxVerificationTimeout   = 2 * time.Hour
@@ -68,6 +76,9 @@ const (
 	MaxClassNameLength       = 253
 	MaxPoolNameLength        = 54
 	MaxConsolidateAfter      = 168 * time.Hour
+	MaxLimit                 = 100000 // of physical GPUs, and of nodes
+	MinSurge                 = 1
+	MaxSurge                 = 100
 )
 
 // AMIFamilies and TaintEffects list what the CRDs allow.
@@ -101,13 +112,6 @@ func ValidateGPUNodeClass(spec *GPUNodeClassSpec) []Violation {
 	if timeout := spec.Verification.Timeout; timeout != nil && (timeout.Duration < MinVerificationTimeout || timeout.Duration > MaxVerificationTimeout) {
 		v.add("spec.verification.timeout", MessageVerificationTimeout)
 	}
-	return v
-}
-
-// ValidateSharing applies the rules of a class's sharing alone.
-func ValidateSharing(spec SharingSpec) []Violation {
-	var v violations
-	v.sharing("spec.sharing", spec)
 	return v
 }
 
@@ -160,6 +164,9 @@ func ValidateGPUNodePool(spec *GPUNodePoolSpec) []Violation {
 		}
 		v.wholeSeconds("spec.disruption.consolidateAfter", d.ConsolidateAfter.Duration)
 	}
+	if spec.Limits != nil {
+		v.limits("spec.limits", *spec.Limits)
+	}
 	return v
 }
 
@@ -189,7 +196,7 @@ func (v *violations) aws(path string, aws *AWSCloud) {
 	v.length(path+".instanceProfile", aws.InstanceProfile, 1, MaxInstanceProfileLength)
 	v.image(path+".ami", aws.AMI)
 	if size := aws.RootVolume.SizeGiB; size != 0 {
-		v.between(path+".rootVolume.sizeGiB", size, MinRootVolumeGiB, MaxRootVolumeGiB)
+		v.between(path+".rootVolume.sizeGiB", int64(size), MinRootVolumeGiB, MaxRootVolumeGiB)
 	}
 	v.matches(path+".cluster.name", aws.Cluster.Name, clusterNamePattern())
 	v.matches(path+".cluster.endpoint", aws.Cluster.Endpoint, endpointPattern())
@@ -214,28 +221,12 @@ func (v *violations) image(path string, ami AMISpec) {
 	}
 }
 
-func (v *violations) sharing(path string, s SharingSpec) {
-	if s.Strategy != "" {
-		oneOf(v, path+".strategy", s.Strategy, SharingStrategies)
-	}
-	mig := s.Strategy == SharingMIG
-	if !mig && len(s.Layouts) > 0 {
-		v.add(path, MessageTwoStrategies)
-	}
-	if mig && len(s.Layouts) == 0 {
-		v.add(path, MessageLayoutsMissing)
-	}
-	v.count(path+".layouts", len(s.Layouts), 0, MaxLayouts)
-	set(v, path+".layouts", s.Layouts)
-	v.allLength(path+".layouts", s.Layouts, 1, MaxNameLength)
-}
-
 // gpus checks one entry's list of GPUs. seen holds the entry that named each GPU first.
 func (v *violations) gpus(path string, entry int, gpus []int32, seen map[int32]int) {
 	v.count(path, len(gpus), 0, MaxGPUs)
 	set(v, path, gpus)
 	for i, g := range gpus {
-		v.between(fmt.Sprintf("%s[%d]", path, i), g, 0, MaxGPUIndex)
+		v.between(fmt.Sprintf("%s[%d]", path, i), int64(g), 0, MaxGPUIndex)
 		first, named := seen[g]
 		if named && first != entry {
 			v.add(fmt.Sprintf("%s[%d]", path, i), MessageGPUNamedTwice)
@@ -254,7 +245,7 @@ func (v *violations) slices(path string, cut []MIGSlice) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		v.matches(at+".profile", s.Profile, migProfilePattern())
 		v.length(at+".profile", s.Profile, 0, MaxProfileLength)
-		v.between(at+".count", s.Count, 1, MaxSliceCount)
+		v.between(at+".count", int64(s.Count), 1, MaxSliceCount)
 	}
 	set(v, path, profiles)
 }
@@ -304,7 +295,7 @@ func (v *violations) count(path string, n, least, most int) {
 	}
 }
 
-func (v *violations) between(path string, n, least, most int32) {
+func (v *violations) between(path string, n, least, most int64) {
 	if n < least || n > most {
 		v.add(path, fmt.Sprintf("is %d; %d to %d are allowed", n, least, most))
 	}
@@ -358,6 +349,7 @@ var (
 	endpointPattern      = compiled(PatternEndpoint)
 	driverVersionPattern = compiled(PatternDriverVersion)
 	instanceTypePattern  = compiled(PatternInstanceType)
+	hourlyCostPattern    = compiled(PatternHourlyCost)
 	migProfilePattern    = compiled(PatternMIGProfile)
 )
 

@@ -28,6 +28,10 @@ func validClass() *v1alpha1.GPUNodeClassSpec {
 	}
 }
 
+func timeSlicing(replicas int32) v1alpha1.SharingSpec {
+	return v1alpha1.SharingSpec{Strategy: v1alpha1.SharingTimeSlicing, Replicas: &replicas}
+}
+
 func TestValidateGPUNodeClass(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -39,13 +43,50 @@ func TestValidateGPUNodeClass(t *testing.T) {
 		{"no cloud", func(s *v1alpha1.GPUNodeClassSpec) { s.Cloud.AWS = nil },
 			[]violation{{"spec.cloud", "exactly one cloud must be given: aws"}}},
 		{"layouts without MIG", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.Strategy = v1alpha1.SharingExclusive },
-			[]violation{{"spec.sharing", "two sharing strategies: layouts cut GPUs with MIG, but strategy is Exclusive; set strategy to MIG or leave layouts out"}}},
+			[]violation{{"spec.sharing", "two sharing strategies: layouts cut GPUs with MIG, but strategy is not MIG; set strategy to MIG or leave layouts out"}}},
 		{"layouts under the default strategy", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.Strategy = "" },
-			[]violation{{"spec.sharing", "two sharing strategies: layouts cut GPUs with MIG, but strategy is Exclusive; set strategy to MIG or leave layouts out"}}},
+			[]violation{{"spec.sharing", "two sharing strategies: layouts cut GPUs with MIG, but strategy is not MIG; set strategy to MIG or leave layouts out"}}},
 		{"MIG without layouts", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.Layouts = nil },
 			[]violation{{"spec.sharing", "strategy MIG needs at least one layout in layouts, one for each GPU model"}}},
 		{"an unknown strategy", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing = v1alpha1.SharingSpec{Strategy: "MPS"} },
-			[]violation{{"spec.sharing.strategy", `"MPS" is not one of Exclusive, MIG`}}},
+			[]violation{{"spec.sharing.strategy", `"MPS" is not one of Exclusive, MIG, TimeSlicing`}}},
+		{"MIG under one name", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.MIGStrategy = v1alpha1.MIGSingle }, nil},
+		{"an unknown MIG strategy", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.MIGStrategy = "None" },
+			[]violation{{"spec.sharing.migStrategy", `"None" is not one of Mixed, Single`}}},
+		{"a MIG strategy without MIG", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = v1alpha1.SharingSpec{MIGStrategy: v1alpha1.MIGMixed}
+		},
+			[]violation{{"spec.sharing", "migStrategy belongs to strategy MIG"}}},
+		{"the fewest replicas", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing = timeSlicing(2) }, nil},
+		{"the most replicas, renamed and one each", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = timeSlicing(128)
+			s.Sharing.RenameByDefault, s.Sharing.FailRequestsGreaterThanOne = true, true
+		}, nil},
+		{"one replica", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing = timeSlicing(1) },
+			[]violation{{"spec.sharing.replicas", "is 1; 2 to 128 are allowed"}}},
+		{"too many replicas", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing = timeSlicing(129) },
+			[]violation{{"spec.sharing.replicas", "is 129; 2 to 128 are allowed"}}},
+		{"time slicing without replicas", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = v1alpha1.SharingSpec{Strategy: v1alpha1.SharingTimeSlicing}
+		},
+			[]violation{{"spec.sharing", "strategy TimeSlicing needs replicas, 2 or more: how many pods may share one GPU"}}},
+		{"replicas without time slicing", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = v1alpha1.SharingSpec{Replicas: new(int32(4))}
+		},
+			[]violation{{"spec.sharing", "two sharing strategies: replicas slice the time of GPUs, but strategy is not TimeSlicing; set strategy to TimeSlicing or leave replicas out"}}},
+		{"MIG with replicas", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.Replicas = new(int32(4)) },
+			[]violation{{"spec.sharing", "two sharing strategies: replicas slice the time of GPUs, but strategy is not TimeSlicing; set strategy to TimeSlicing or leave replicas out"}}},
+		{"time slicing with layouts", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = timeSlicing(4)
+			s.Sharing.Layouts = []string{"h100"}
+		},
+			[]violation{{"spec.sharing", "two sharing strategies: layouts cut GPUs with MIG, but strategy is not MIG; set strategy to MIG or leave layouts out"}}},
+		{"renaming without time slicing", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.RenameByDefault = true },
+			[]violation{{"spec.sharing", "renameByDefault and failRequestsGreaterThanOne belong to strategy TimeSlicing"}}},
+		{"one share each without time slicing", func(s *v1alpha1.GPUNodeClassSpec) {
+			s.Sharing = v1alpha1.SharingSpec{FailRequestsGreaterThanOne: true}
+		},
+			[]violation{{"spec.sharing", "renameByDefault and failRequestsGreaterThanOne belong to strategy TimeSlicing"}}},
 		{"a layout twice", func(s *v1alpha1.GPUNodeClassSpec) { s.Sharing.Layouts = []string{"h100", "h100"} },
 			[]violation{{"spec.sharing.layouts[1]", "h100 is given twice"}}},
 		{"no image", func(s *v1alpha1.GPUNodeClassSpec) { s.Cloud.AWS.AMI.ID = "" },
@@ -185,6 +226,48 @@ func TestValidateGPUNodePool(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := validPool()
 			tc.change(spec)
+			compare(t, tc.want, v1alpha1.ValidateGPUNodePool(spec))
+		})
+	}
+}
+
+func TestValidateGPUNodePool_Limits(t *testing.T) {
+	notDollars := func(amount string) []violation {
+		return []violation{{"spec.limits.hourlyCost", fmt.Sprintf(`%q does not match ^[0-9]{1,7}(\.[0-9]{1,6})?$`, amount)}}
+	}
+	cost := func(amount string) v1alpha1.LimitsSpec { return v1alpha1.LimitsSpec{HourlyCost: amount} }
+	for _, tc := range []struct {
+		name   string
+		limits v1alpha1.LimitsSpec
+		want   []violation
+	}{
+		{"all of them", v1alpha1.LimitsSpec{GPUs: new(int64(8)), Nodes: new(int64(1)), HourlyCost: "55.04", Surge: new(int32(1))}, nil},
+		{"the least and the most", v1alpha1.LimitsSpec{GPUs: new(int64(0)), Nodes: new(int64(100000)), Surge: new(int32(100))}, nil},
+		{"the most GPUs and the fewest nodes", v1alpha1.LimitsSpec{GPUs: new(int64(100000)), Nodes: new(int64(0))}, nil},
+		{"none", v1alpha1.LimitsSpec{}, []violation{{"spec.limits", "limits must have at least one of gpus, nodes and hourlyCost"}}},
+		{"surge alone", v1alpha1.LimitsSpec{Surge: new(int32(2))},
+			[]violation{{"spec.limits", "limits must have at least one of gpus, nodes and hourlyCost"}}},
+		{"GPUs below nothing", v1alpha1.LimitsSpec{GPUs: new(int64(-1))}, []violation{{"spec.limits.gpus", "is -1; 0 to 100000 are allowed"}}},
+		{"too many GPUs", v1alpha1.LimitsSpec{GPUs: new(int64(100001))}, []violation{{"spec.limits.gpus", "is 100001; 0 to 100000 are allowed"}}},
+		{"more GPUs than 32 bits hold", v1alpha1.LimitsSpec{GPUs: new(int64(1 << 32))},
+			[]violation{{"spec.limits.gpus", "is 4294967296; 0 to 100000 are allowed"}}},
+		{"nodes below nothing", v1alpha1.LimitsSpec{Nodes: new(int64(-1))}, []violation{{"spec.limits.nodes", "is -1; 0 to 100000 are allowed"}}},
+		{"too many nodes", v1alpha1.LimitsSpec{Nodes: new(int64(100001))}, []violation{{"spec.limits.nodes", "is 100001; 0 to 100000 are allowed"}}},
+		{"no surge", v1alpha1.LimitsSpec{Nodes: new(int64(1)), Surge: new(int32(0))}, []violation{{"spec.limits.surge", "is 0; 1 to 100 are allowed"}}},
+		{"too much surge", v1alpha1.LimitsSpec{Nodes: new(int64(1)), Surge: new(int32(101))}, []violation{{"spec.limits.surge", "is 101; 1 to 100 are allowed"}}},
+		{"a millionth of a dollar", cost("0.000001"), nil},
+		{"the most dollars", cost("9999999.999999"), nil},
+		{"dollars below nothing", cost("-1"), notDollars("-1")},
+		{"a currency", cost("$60"), notDollars("$60")},
+		{"a comma", cost("110,08"), notDollars("110,08")},
+		{"seven decimals", cost("1.0000001"), notDollars("1.0000001")},
+		{"eight digits", cost("10000000"), notDollars("10000000")},
+		{"no digit before the point", cost(".5"), notDollars(".5")},
+		{"no digit behind it", cost("5."), notDollars("5.")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := validPool()
+			spec.Limits = &tc.limits
 			compare(t, tc.want, v1alpha1.ValidateGPUNodePool(spec))
 		})
 	}

@@ -1,0 +1,65 @@
+package blueprint
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
+)
+
+// Limits are what the pool may have, for the ledger. bps are the Blueprints of everything that the pool may launch: the
+// surge is so many machines as large as the largest of them. A pool without limits has none, and no surge. The error is
+// of an hourly cost that is not an amount of dollars, which the CRD does not admit; the limits with it admit nothing.
+func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint) (ledger.Limits, error) {
+	spec := pool.Spec.Limits
+	if spec == nil {
+		return ledger.Limits{}, nil
+	}
+	limits := ledger.Limits{GPUs: spec.GPUs, Nodes: spec.Nodes}
+	if spec.HourlyCost != "" {
+		cost, err := dollars(spec.HourlyCost)
+		if err != nil {
+			return ledger.Limits{Nodes: new(int64)}, fmt.Errorf("pool %s: spec.limits.hourlyCost: %w", pool.Name, err)
+		}
+		limits.HourlyCost = &cost
+	}
+	machines := make([]ledger.Machine, len(bps))
+	for i, bp := range bps {
+		machines[i] = Machine(bp)
+	}
+	surge := int64(v1alpha1.DefaultSurge)
+	if spec.Surge != nil {
+		surge = int64(*spec.Surge)
+	}
+	limits.Surge = ledger.Surge(surge, machines...)
+	return limits, nil
+}
+
+// Machine is what one node of the Blueprint counts: its physical GPUs, whatever its resources are called, and its price.
+// A price that is absent or is not an amount of dollars is not known.
+func Machine(bp v1alpha1.Blueprint) ledger.Machine {
+	price, err := dollars(bp.PricePerHour)
+	return ledger.NewMachine(int64(bp.GPU.Count), price.PerHour(), err == nil)
+}
+
+// Digits of an amount of dollars, as v1alpha1.PatternHourlyCost has them.
+const (
+	wholeDigits = 7
+	microDigits = 6
+)
+
+// dollars reads an amount such as 110.08 digit by digit: through floating point, a limit could be a millionth above or
+// below what was written.
+func dollars(amount string) (ledger.Money, error) {
+	whole, part, point := strings.Cut(amount, ".")
+	if whole != "" && len(whole) <= wholeDigits && len(part) <= microDigits && point == (part != "") {
+		micro, err := strconv.ParseUint(whole+part+strings.Repeat("0", microDigits-len(part)), 10, 64)
+		if err == nil {
+			return ledger.Money(micro), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not an amount of dollars with at most %d digits, and %d behind the point, such as 110.08",
+		amount, wholeDigits, microDigits)
+}
