@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
 // CloudProvider is what Karpenter core launches machines through.
@@ -29,13 +30,19 @@ type CloudProvider struct {
 	cluster string
 	clock   clock.PassiveClock
 	refused *refusals
+	ledger  *ledger.Ledger
+	books   *Books
 }
 
 var _ cloudprovider.CloudProvider = (*CloudProvider)(nil)
 
 // NewCloudProvider returns the provider of one cluster. live must read past every cache.
 func NewCloudProvider(c client.Client, live client.Reader, provider cloud.Cloud, cluster string, clk clock.PassiveClock) *CloudProvider {
-	return &CloudProvider{client: c, live: live, cloud: provider, cluster: cluster, clock: clk, refused: newRefusals(clk)}
+	l := ledger.New()
+	return &CloudProvider{
+		client: c, live: live, cloud: provider, cluster: cluster, clock: clk, refused: newRefusals(clk),
+		ledger: l, books: NewBooks(c, live, provider, cluster, clk, l),
+	}
 }
 
 // TeachCore tells core's package variables about our labels and our startup taint. Call it once, before core starts:

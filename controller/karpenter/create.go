@@ -25,6 +25,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
 // createTimeout bounds one Create: a claim without a provider id stops core's provisioning of every pool.
@@ -106,6 +107,9 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 	switch {
 	case err == nil && !instance.State.Ending():
 		log.FromContext(ctx).Info("adopting the instance of an earlier try", "instance", instance.ID)
+		if err := l.settle(); err != nil {
+			return nil, err
+		}
 		if !found {
 			// Nothing is unknown here, so core ends the claim, and its finalizer the instance: a claim that is kept without
 			// a provider id would stop the provisioning of every pool.
@@ -114,11 +118,14 @@ func (l *launch) resume(ctx context.Context) (*karpv1.NodeClaim, error) {
 		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
 	case err == nil:
 		// It started and ended again: this token is spent.
-		return l.next(ctx, ended(instance))
+		return l.next(ctx, l.ended(instance))
 	case !errors.Is(err, cloud.ErrNotFound):
 		return nil, l.unresolved(err)
 	case !found:
 		return nil, cloudprovider.NewInsufficientCapacityError(fmt.Errorf("pool %s no longer offers %s", l.pool.Pool.Name, entry.InstanceType))
+	}
+	if err := l.reserve(ctx, entry.Token, entry.InstanceType); err != nil {
+		return nil, err
 	}
 	again := choice{option: chosen, zone: entry.Zone, subnet: entry.Subnet, capacityType: entry.CapacityType}
 	if hash, err := l.provider.cloud.RequestHash(l.request(again, entry.Image, entry.Token)); err == nil && hash != entry.RequestHash {
@@ -158,12 +165,16 @@ func (l *launch) next(ctx context.Context, last error) (*karpv1.NodeClaim, error
 	}
 	choices := l.choices()
 	if len(choices) == 0 {
+		l.provider.ledger.Release(l.pool.Pool.Name, string(l.claim.UID))
 		return nil, l.exhausted(last)
 	}
 	chosen := choices[0]
 	attempt := 1
 	if l.journal != nil {
 		attempt = l.journal.Attempt + 1
+	}
+	if err := l.reserve(ctx, token(l.claim, attempt, chosen), chosen.Name); err != nil {
+		return nil, err
 	}
 	if err := l.write(ctx, chosen, attempt); err != nil {
 		return nil, err
@@ -194,10 +205,13 @@ func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.
 		instance, err = l.provider.cloud.FindByToken(ctx, req.Token)
 	}
 	if err == nil && instance.State.Ending() {
-		err = ended(instance)
+		err = l.ended(instance)
 	}
 	if err == nil {
 		metrics.CountLaunch(l.pool.Pool.Name, req.InstanceType, string(req.CapacityType), metrics.ReasonLaunched)
+		if err := l.settle(); err != nil {
+			return nil, err
+		}
 		return launched(instance, chosen.InstanceType, chosen.blueprint), nil
 	}
 	class := cloud.ClassOf(err)
@@ -209,12 +223,52 @@ func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.
 	return l.next(ctx, err)
 }
 
-// ended says that a token is spent: its instance started and is gone again, as when a cloud finds no host after all.
-func ended(instance cloud.Instance) error {
+// ended says that a token is spent: its instance started and is gone again, as when a cloud finds no host after all. Until
+// it is gone for good it counts.
+func (l *launch) ended(instance cloud.Instance) error {
+	if !instance.State.Gone() {
+		seen := ledger.Instance{ID: instance.ID, Claim: string(l.claim.UID), Attempt: instance.Token, Machine: machineOf(instance.InstanceType)}
+		if err := l.provider.ledger.Observe(l.pool.Pool.Name, seen); err != nil {
+			return err
+		}
+	}
 	return &cloud.Error{
 		Class: cloud.ClassCapacity, Operation: "launch", Code: instance.StateReason,
 		Message: fmt.Sprintf("instance %s ended before its node joined", instance.ID),
 	}
+}
+
+// reserve holds the machine in the ledger before it is written down or asked for. A refusal ends the claim: its pods wait
+// for the limit, and no other try of this claim could do better.
+func (l *launch) reserve(ctx context.Context, token, instanceType string) error {
+	pool := l.pool.Pool.Name
+	claim := ledger.Claim{UID: string(l.claim.UID), Attempt: token, Machine: machineOf(instanceType)}
+	err := l.provider.ledger.Reserve(pool, claim)
+	var refusal *ledger.Refusal
+	if errors.As(err, &refusal) && refusal.Sum == ledger.Steady {
+		// The node that this one replaces may have been marked since the watch last told.
+		if err := l.provider.books.refresh(ctx, pool); err != nil {
+			return err
+		}
+		err = l.provider.ledger.Reserve(pool, claim)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		l.provider.ledger.Release(pool, string(l.claim.UID))
+		metrics.CountLaunch(pool, instanceType, "", v1alpha1.HoldLimitReached)
+		return cloudprovider.NewInsufficientCapacityError(refusal)
+	default:
+		return cloudprovider.NewCreateError(err, "LedgerNotReady", err.Error())
+	}
+}
+
+// settle records that the machine of the journal's attempt runs.
+func (l *launch) settle() error {
+	return l.provider.ledger.Settle(l.pool.Pool.Name, ledger.Claim{
+		UID: string(l.claim.UID), Attempt: l.journal.Token, Machine: machineOf(l.journal.InstanceType),
+	})
 }
 
 // undecided says whether the call may have started an instance all the same.

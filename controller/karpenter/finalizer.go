@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
 // goneAgain is how soon an instance that is on its way out is looked at again.
@@ -28,11 +29,12 @@ type InstanceFinalizer struct {
 	client client.Client
 	cloud  cloud.Cloud
 	clock  clock.PassiveClock
+	ledger *ledger.Ledger
 }
 
 // NewInstanceFinalizer returns the reconciler.
-func NewInstanceFinalizer(c client.Client, provider cloud.Cloud, clk clock.PassiveClock) *InstanceFinalizer {
-	return &InstanceFinalizer{client: c, cloud: provider, clock: clk}
+func NewInstanceFinalizer(c client.Client, provider cloud.Cloud, clk clock.PassiveClock, l *ledger.Ledger) *InstanceFinalizer {
+	return &InstanceFinalizer{client: c, cloud: provider, clock: clk, ledger: l}
 }
 
 // Register adds the reconciler to a manager.
@@ -59,7 +61,11 @@ func (f *InstanceFinalizer) Reconcile(ctx context.Context, claim *karpv1.NodeCla
 	stored := claim.DeepCopy()
 	controllerutil.RemoveFinalizer(claim, v1alpha1.FinalizerInstance)
 	err = f.client.Patch(ctx, claim, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	f.ledger.Forget(claim.Labels[v1alpha1.LabelPool], string(claim.UID))
+	return reconcile.Result{}, nil
 }
 
 // gone says whether no instance runs for the claim, and asks for the end of one that does.

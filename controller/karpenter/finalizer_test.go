@@ -35,7 +35,7 @@ func going(t *testing.T, w *world) *karpv1.NodeClaim {
 
 func (w *world) finalize(t *testing.T, claim *karpv1.NodeClaim) {
 	t.Helper()
-	if _, err := NewInstanceFinalizer(w.client, w.cloud, w.clock).Reconcile(t.Context(), claim); err != nil {
+	if _, err := NewInstanceFinalizer(w.client, w.cloud, w.clock, w.ledger).Reconcile(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -46,6 +46,7 @@ type fakeCloud struct {
 	// hidden tokens are not found yet: the cloud lags.
 	hidden     bool
 	terminated []string
+	listErr    error
 }
 
 func newFakeCloud() *fakeCloud { return &fakeCloud{instances: map[string]*cloud.Instance{}} }
@@ -101,6 +102,9 @@ func (f *fakeCloud) Describe(_ context.Context, id string) (cloud.Instance, erro
 func (f *fakeCloud) List(context.Context, string) ([]cloud.Instance, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.listErr != nil {
+		return nil, f.listErr
+	}
 	var out []cloud.Instance
 	for _, instance := range f.instances {
 		if !instance.State.Gone() {
@@ -146,7 +150,7 @@ type world struct {
 var began = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // newWorld has the quickstart's layout, class and pool, changed by the given functions, and the pool's NodePools.
-func newWorld(t *testing.T, change ...func(*v1alpha1.GPUNodePool, *nodeclass.Object)) *world {
+func newWorld(t testing.TB, change ...func(*v1alpha1.GPUNodePool, *nodeclass.Object)) *world {
 	t.Helper()
 	layout := &v1alpha1.MIGLayout{
 		ObjectMeta: metav1.ObjectMeta{Name: "h100-7x1g10gb"},
@@ -165,9 +169,14 @@ func newWorld(t *testing.T, change ...func(*v1alpha1.GPUNodePool, *nodeclass.Obj
 		builder = builder.WithIndex(each.object, each.field, func(o client.Object) []string { return []string{each.value(o)} })
 	}
 	c, clk, provider := builder.Build(), clocktesting.NewFakeClock(began), newFakeCloud()
-	return &world{
+	w := &world{
 		CloudProvider: NewCloudProvider(c, c, provider, "test", clk), client: c, cloud: provider, clock: clk, pool: pool,
 	}
+	w.setLimits(t, w.CloudProvider)
+	if err := w.books.count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 func testClass() *nodeclass.Object {
@@ -203,10 +212,28 @@ func testPool() *v1alpha1.GPUNodePool {
 	}
 }
 
-// blueprint compiles the pool's Blueprint on the first instance type of its first entry.
-func (w *world) blueprint(t *testing.T) v1alpha1.Blueprint { return w.blueprintOf(t, 0) }
+// setLimits does what the pool's reconciler does.
+func (w *world) setLimits(t testing.TB, provider *CloudProvider) {
+	t.Helper()
+	inputs, err := fleet.Of(t.Context(), w.client, w.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blueprints, err := provider.blueprints(t.Context(), inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := blueprint.Limits(w.pool, blueprints)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider.ledger.SetLimits(w.pool.Name, limits)
+}
 
-func (w *world) blueprintOf(t *testing.T, entry int) v1alpha1.Blueprint {
+// blueprint compiles the pool's Blueprint on the first instance type of its first entry.
+func (w *world) blueprint(t testing.TB) v1alpha1.Blueprint { return w.blueprintOf(t, 0) }
+
+func (w *world) blueprintOf(t testing.TB, entry int) v1alpha1.Blueprint {
 	t.Helper()
 	inputs, err := fleet.Of(t.Context(), w.client, w.pool)
 	if err != nil {
@@ -220,7 +247,7 @@ func (w *world) blueprintOf(t *testing.T, entry int) v1alpha1.Blueprint {
 }
 
 // nodePool is the Karpenter NodePool of one entry of the pool's machines, as the pool's reconciler writes it.
-func (w *world) nodePool(t *testing.T, entry int) *karpv1.NodePool {
+func (w *world) nodePool(t testing.TB, entry int) *karpv1.NodePool {
 	t.Helper()
 	return nodepool.NodePool(w.pool, entry, w.blueprintOf(t, entry), blueprint.Defaults(w.pool))
 }

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
 
@@ -45,27 +48,58 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 	if err != nil {
 		return nil, err
 	}
+	usage := c.usage(ctx, pool.Pool.Name)
 	types := make([]*cloudprovider.InstanceType, 0, len(options))
 	for _, option := range options {
+		// No claim is made only to be refused: what the ledger has no room for is closed.
+		if usage.Fits(blueprint.Machine(option.blueprint)) != nil {
+			for _, offering := range option.Offerings {
+				offering.Available = false
+			}
+		}
 		types = append(types, option.InstanceType)
 	}
 	return types, nil
 }
 
+// options compiles the pool's instance types.
 func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option, error) {
-	var options []option
+	blueprints, err := c.blueprints(ctx, pool)
+	if err != nil || len(blueprints) == 0 {
+		return nil, err
+	}
+	options := make([]option, 0, len(blueprints))
+	for _, bp := range blueprints {
+		kind, known := machine.Lookup(bp.InstanceType)
+		if !known {
+			return nil, fmt.Errorf("instance type %q compiled, but is not in the table", bp.InstanceType)
+		}
+		options = append(options, option{InstanceType: c.instanceType(pool, kind, bp), blueprint: bp})
+	}
+	return options, nil
+}
+
+// usage is what the simulation under way is held to. Where core looks for a replacement, the node to be replaced still
+// counts as one that stays, so only the sum with the surge is looked at; Create is held to both.
+func (c *CloudProvider) usage(ctx context.Context, pool string) ledger.Usage {
+	usage := c.ledger.Usage(pool)
+	if strings.HasPrefix(injection.GetControllerName(ctx), "disruption") {
+		usage.Steady = ledger.Totals{}
+	}
+	return usage
+}
+
+// blueprints compiles the pool's, in order of preference; none where the pool is not accepted.
+func (c *CloudProvider) blueprints(ctx context.Context, pool fleet.Pool) ([]v1alpha1.Blueprint, error) {
+	var blueprints []v1alpha1.Blueprint
 	for _, name := range pool.InstanceTypes() {
 		bp, err := pool.Blueprint(name)
 		if err != nil {
 			return nil, fmt.Errorf("pool %q is not accepted: %w", pool.Pool.Name, err)
 		}
-		kind, known := machine.Lookup(name)
-		if !known {
-			return nil, fmt.Errorf("instance type %q compiled, but is not in the table", name)
-		}
-		options = append(options, option{InstanceType: c.instanceType(pool, kind, bp), blueprint: bp})
+		blueprints = append(blueprints, bp)
 	}
-	return options, nil
+	return blueprints, nil
 }
 
 func (c *CloudProvider) instanceType(pool fleet.Pool, kind machine.Type, bp v1alpha1.Blueprint) *cloudprovider.InstanceType {
@@ -148,8 +182,10 @@ func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int32) corev1.Re
 		corev1.ResourceEphemeralStorage: resource.MustParse(strconv.Itoa(int(diskGiB)) + "Gi"),
 		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
 	}
-	for name, quantity := range bp.Resources {
-		list[name] = quantity
+	for _, resources := range []corev1.ResourceList{bp.Resources, v1alpha1.PseudoResources(bp.GPU.Count)} {
+		for name, quantity := range resources {
+			list[name] = quantity
+		}
 	}
 	return list
 }

@@ -38,6 +38,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/holds"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/miglayout"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodepool"
@@ -108,7 +109,7 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 	cluster := state.NewCluster(clk, c, decorated, state.WithRepairPolicyMatcher(matcher))
 	controllers := corecontrollers.NewControllers(ctx, op.Manager, clk, c, op.EventRecorder, decorated, undecorated, cluster,
 		op.InstanceTypeStore, op.PredictionStore, corecontrollers.WithRegistrationHook(NewIdentityGate(c, clk)))
-	controllers = append(controllers, ours(op, provider, opts.Cluster)...)
+	controllers = append(controllers, ours(op, provider, raw, opts.Cluster)...)
 	for _, each := range controllers {
 		if err := each.Register(ctx, op.Manager); err != nil {
 			return nil, fmt.Errorf("registering a controller: %w", err)
@@ -117,15 +118,17 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 	return &Operator{core: op, ctx: ctx}, nil
 }
 
-func ours(op *operator.Operator, provider cloud.Cloud, cluster string) []controller.Controller {
+func ours(op *operator.Operator, provider cloud.Cloud, raw *CloudProvider, cluster string) []controller.Controller {
 	c := op.GetClient()
 	recorder := op.GetEventRecorderFor(v1alpha1.ControllerName) //nolint:staticcheck // core's recorder takes the same interface
 	return []controller.Controller{
 		nodeclass.NewController(c, provider),
 		miglayout.NewController(c),
-		nodepool.NewController(c, provider, cluster),
+		nodepool.NewController(c, provider, raw.ledger, cluster),
 		verification.NewController(c, recorder, op.Clock),
-		NewInstanceFinalizer(c, provider, op.Clock),
+		holds.NewController(c, raw.ledger, recorder, op.Clock),
+		NewInstanceFinalizer(c, provider, op.Clock, raw.ledger),
+		raw.books,
 	}
 }
 

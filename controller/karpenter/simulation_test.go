@@ -29,6 +29,12 @@ type classObject = nodeclass.Object
 // schedule runs core's own scheduler over the pods and returns the NodeClaims that it would make, as instance types.
 func (w *world) schedule(t *testing.T, pods []*corev1.Pod) [][]string {
 	t.Helper()
+	return w.solve(w.prepare(t, pods), t)
+}
+
+// prepare writes the pool's NodePools and the pods, and returns a context with core's options.
+func (w *world) prepare(t *testing.T, pods []*corev1.Pod) context.Context {
+	t.Helper()
 	core, err := coreOptions("error")
 	if err != nil {
 		t.Fatal(err)
@@ -48,17 +54,21 @@ func (w *world) schedule(t *testing.T, pods []*corev1.Pod) [][]string {
 	for _, pod := range pods {
 		create(t, w, pod)
 	}
-	return w.solve(ctx, t)
+	return ctx
+}
+
+// provisioner is core's, which has seen nothing yet.
+func (w *world) provisioner(ctx context.Context) *provisioning.Provisioner {
+	devices := deviceallocation.NewController(w.client)
+	devices.Hydrate(ctx)
+	cluster := state.NewCluster(w.clock, w.client, w.CloudProvider)
+	return provisioning.NewProvisioner(w.client, events.NewRecorder(record.NewFakeRecorder(100)), w.CloudProvider,
+		cluster, w.clock, devices, virtualpods.NewVirtualPodCache(w.client))
 }
 
 func (w *world) solve(ctx context.Context, t *testing.T) [][]string {
 	t.Helper()
-	devices := deviceallocation.NewController(w.client)
-	devices.Hydrate(ctx)
-	cluster := state.NewCluster(w.clock, w.client, w.CloudProvider)
-	provisioner := provisioning.NewProvisioner(w.client, events.NewRecorder(record.NewFakeRecorder(100)), w.CloudProvider,
-		cluster, w.clock, devices, virtualpods.NewVirtualPodCache(w.client))
-	results, err := provisioner.Schedule(ctx)
+	results, err := w.provisioner(ctx).Schedule(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
@@ -21,6 +23,46 @@ var (
 		Help:   "Physical GPUs of a pool's launched machines, by state: verified, or unverified while the machine is not proved.",
 		Labels: []string{"pool", "state"},
 	}
+	PoolLimit = Metric{
+		Name:   "gpufleet_pool_limit",
+		Help:   "What a pool may have, by limit: GPUs, Nodes, or HourlyCost in US dollars an hour. Absent where it is not limited.",
+		Labels: []string{"pool", "limit"},
+	}
+	PoolUsed = Metric{
+		Name:   "gpufleet_pool_used",
+		Help:   "What a pool's machines that stay use, in the unit of the limit; machines that are being replaced or ended are left out.",
+		Labels: []string{"pool", "limit"},
+	}
+	PoolHeadroom = Metric{
+		Name:   "gpufleet_pool_headroom",
+		Help:   "What a pool may still launch, by each limit alone and in its unit. Absent where it is not limited.",
+		Labels: []string{"pool", "limit"},
+	}
+	PoolLimitReached = Metric{
+		Name:   "gpufleet_pool_limit_reached",
+		Help:   "1 while a limit of the pool holds waiting pods back, else 0. A pool that is full and that nobody waits for has 0.",
+		Labels: []string{"pool", "limit"},
+	}
+	PoolHourlyCost = Metric{
+		Name:   "gpufleet_pool_hourly_cost_dollars",
+		Help:   "List price, in US dollars an hour, of every machine of a pool that is not confirmed gone. Machines whose price is not known add nothing.",
+		Labels: []string{"pool"},
+	}
+	PoolHeldPods = Metric{
+		Name:   "gpufleet_pool_held_pods",
+		Help:   "Pods that wait for a pool, by the reason that holds them.",
+		Labels: []string{"pool", "reason"},
+	}
+	PoolHeldGPUs = Metric{
+		Name:   "gpufleet_pool_held_gpus",
+		Help:   "Physical GPUs that the pods that are held back from a pool would need.",
+		Labels: []string{"pool"},
+	}
+	PoolHeldOldestSeconds = Metric{
+		Name:   "gpufleet_pool_held_oldest_seconds",
+		Help:   "How long the first of the pods that a reason holds has waited; 0 where it holds none.",
+		Labels: []string{"pool", "reason"},
+	}
 	Launches = Metric{
 		Name:   "gpufleet_launches_total",
 		Help:   "Attempts to launch an instance, by outcome: Launched, or the class of the error.",
@@ -34,7 +76,10 @@ var (
 )
 
 // All lists them.
-var All = []Metric{PoolGPUs, Launches, StartupSeconds}
+var All = []Metric{
+	PoolGPUs, PoolLimit, PoolUsed, PoolHeadroom, PoolLimitReached, PoolHourlyCost,
+	PoolHeldPods, PoolHeldGPUs, PoolHeldOldestSeconds, Launches, StartupSeconds,
+}
 
 // States of PoolGPUs.
 const (
@@ -53,18 +98,42 @@ const (
 )
 
 var (
-	poolGPUs = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: PoolGPUs.Name, Help: PoolGPUs.Help}, PoolGPUs.Labels)
-	launches = prometheus.NewCounterVec(prometheus.CounterOpts{Name: Launches.Name, Help: Launches.Help}, Launches.Labels)
-	startup  = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	poolGPUs         = gauge(PoolGPUs)
+	poolLimit        = gauge(PoolLimit)
+	poolUsed         = gauge(PoolUsed)
+	poolHeadroom     = gauge(PoolHeadroom)
+	poolLimitReached = gauge(PoolLimitReached)
+	poolHourlyCost   = gauge(PoolHourlyCost)
+	poolHeldPods     = gauge(PoolHeldPods)
+	poolHeldGPUs     = gauge(PoolHeldGPUs)
+	poolHeldOldest   = gauge(PoolHeldOldestSeconds)
+	launches         = prometheus.NewCounterVec(prometheus.CounterOpts{Name: Launches.Name, Help: Launches.Help}, Launches.Labels)
+	startup          = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: StartupSeconds.Name, Help: StartupSeconds.Help,
 		Buckets: []float64{1, 5, 15, 30, 60, 120, 180, 300, 450, 600, 900, 1800},
 	}, StartupSeconds.Labels)
 )
 
+func gauge(m Metric) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
+}
+
+// vec is a metric's series.
+type vec interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+// vecs are those of all metrics: what is registered, and what a pool is forgotten from.
+var vecs = []vec{
+	poolGPUs, poolLimit, poolUsed, poolHeadroom, poolLimitReached, poolHourlyCost,
+	poolHeldPods, poolHeldGPUs, poolHeldOldest, launches, startup,
+}
+
 // Register adds the metrics to controller-runtime's registry, which the manager serves.
 func Register() error {
-	for _, collector := range []prometheus.Collector{poolGPUs, launches, startup} {
-		if err := crmetrics.Registry.Register(collector); err != nil {
+	for _, each := range vecs {
+		if err := crmetrics.Registry.Register(each); err != nil {
 			return err
 		}
 	}
@@ -75,6 +144,61 @@ func Register() error {
 func SetPoolGPUs(pool string, verified, unverified int) {
 	poolGPUs.WithLabelValues(pool, StateVerified).Set(float64(verified))
 	poolGPUs.WithLabelValues(pool, StateUnverified).Set(float64(unverified))
+}
+
+// Bound is one thing that a pool can be limited in. Quantities are GPUs, nodes or US dollars an hour.
+type Bound struct {
+	// Limit is GPUs, Nodes or HourlyCost.
+	Limit string
+	Used  float64
+	// Value and Headroom are nil where the pool is not limited.
+	Value, Headroom *float64
+	// Reached says that the limit holds waiting pods back.
+	Reached bool
+}
+
+// SetPoolBounds sets what a pool may have and uses. The series of a limit that was lifted go.
+func SetPoolBounds(pool string, bounds ...Bound) {
+	for _, bound := range bounds {
+		poolUsed.WithLabelValues(pool, bound.Limit).Set(bound.Used)
+		if bound.Value == nil || bound.Headroom == nil {
+			for _, lifted := range []*prometheus.GaugeVec{poolLimit, poolHeadroom, poolLimitReached} {
+				lifted.DeleteLabelValues(pool, bound.Limit)
+			}
+			continue
+		}
+		poolLimit.WithLabelValues(pool, bound.Limit).Set(*bound.Value)
+		poolHeadroom.WithLabelValues(pool, bound.Limit).Set(*bound.Headroom)
+		reached := 0.0
+		if bound.Reached {
+			reached = 1
+		}
+		poolLimitReached.WithLabelValues(pool, bound.Limit).Set(reached)
+	}
+}
+
+// SetPoolHourlyCost sets what a pool's machines cost, in US dollars an hour.
+func SetPoolHourlyCost(pool string, dollars float64) {
+	poolHourlyCost.WithLabelValues(pool).Set(dollars)
+}
+
+// Held is one reason, with what it holds back from a pool.
+type Held struct {
+	Reason     string
+	Pods, GPUs int
+	// Oldest is how long the first of the pods has waited.
+	Oldest time.Duration
+}
+
+// SetPoolHolds sets what is held back from a pool. Every reason is given each time, with zeros where it holds nothing.
+func SetPoolHolds(pool string, holds ...Held) {
+	gpus := 0
+	for _, held := range holds {
+		gpus += held.GPUs
+		poolHeldPods.WithLabelValues(pool, held.Reason).Set(float64(held.Pods))
+		poolHeldOldest.WithLabelValues(pool, held.Reason).Set(held.Oldest.Seconds())
+	}
+	poolHeldGPUs.WithLabelValues(pool).Set(float64(gpus))
 }
 
 // CountLaunch counts one attempt.
@@ -89,8 +213,7 @@ func ObserveStartup(pool, phase string, seconds float64) {
 
 // ForgetPool removes the series of a pool that is gone.
 func ForgetPool(pool string) {
-	labels := prometheus.Labels{"pool": pool}
-	poolGPUs.DeletePartialMatch(labels)
-	launches.DeletePartialMatch(labels)
-	startup.DeletePartialMatch(labels)
+	for _, each := range vecs {
+		each.DeletePartialMatch(prometheus.Labels{"pool": pool})
+	}
 }

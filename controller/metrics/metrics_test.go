@@ -1,10 +1,12 @@
 package metrics
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
@@ -22,6 +24,8 @@ type series struct {
 	labels     map[string]string
 	value      float64
 	sum        float64
+	// lines are what the series takes in a scrape: a histogram has its buckets, +Inf, sum and count.
+	lines int
 }
 
 // scrape returns the series of ours. ours are those whose name begins as every name of ours must.
@@ -37,7 +41,10 @@ func scrape(t *testing.T) []series {
 			continue
 		}
 		for _, metric := range family.GetMetric() {
-			each := series{name: family.GetName(), help: family.GetHelp(), labels: map[string]string{}}
+			each := series{name: family.GetName(), help: family.GetHelp(), labels: map[string]string{}, lines: 1}
+			if histogram := metric.GetHistogram(); histogram != nil {
+				each.lines = len(histogram.GetBucket()) + 3
+			}
 			for _, label := range metric.GetLabel() {
 				each.labels[label.GetName()] = label.GetValue()
 			}
@@ -66,9 +73,17 @@ func find(t *testing.T, name string, labels ...string) (series, bool) {
 	return series{}, false
 }
 
+// limited is a bound of a pool that is limited.
+func limited(limit string, value, used, headroom float64, reached bool) Bound {
+	return Bound{Limit: limit, Used: used, Value: &value, Headroom: &headroom, Reached: reached}
+}
+
 // record makes one series of each metric for a pool.
 func record(pool string) {
 	SetPoolGPUs(pool, 8, 1)
+	SetPoolBounds(pool, limited("GPUs", 8, 8, 0, true))
+	SetPoolHourlyCost(pool, 55.04)
+	SetPoolHolds(pool, Held{Reason: "LimitReached", Pods: 60, GPUs: 9, Oldest: time.Minute})
 	CountLaunch(pool, "p5.48xlarge", "on-demand", ReasonLaunched)
 	ObserveStartup(pool, PhaseVerified, 90)
 }
@@ -112,7 +127,7 @@ func TestAll_IsWhatIsRegistered(t *testing.T) {
 
 // A label whose values are not bounded, such as a pod's or a node's name, would grow without end.
 func TestAll_HasBoundedLabelsOnly(t *testing.T) {
-	bounded := []string{"pool", "state", "phase", "instance_type", "capacity_type", "reason"}
+	bounded := []string{"pool", "state", "phase", "instance_type", "capacity_type", "reason", "limit"}
 	for _, metric := range All {
 		if metric.Help == "" || !strings.HasPrefix(metric.Name, "gpufleet_") {
 			t.Errorf("%s: help %q; want a sentence, and the prefix gpufleet_", metric.Name, metric.Help)
@@ -135,6 +150,9 @@ func TestRecording_ShowsInTheSeriesOfItsLabels(t *testing.T) {
 	CountLaunch("inference", "p5.48xlarge", "spot", "NoCapacity")
 	ObserveStartup("inference", PhaseVerified, 30)
 	SetPoolGPUs("inference", 16, 0)
+	SetPoolBounds("inference", limited("GPUs", 16, 8, 8, false), limited("HourlyCost", 110.08, 55.04, 55.04, true), Bound{Limit: "Nodes", Used: 1})
+	SetPoolHourlyCost("inference", 110.08)
+	SetPoolHolds("inference", Held{Reason: "LimitReached", Pods: 3, GPUs: 2, Oldest: 90 * time.Second}, Held{Reason: "QuotaExceeded", Pods: 1, GPUs: 8})
 	for _, tc := range []struct {
 		name       string
 		labels     []string
@@ -142,6 +160,20 @@ func TestRecording_ShowsInTheSeriesOfItsLabels(t *testing.T) {
 	}{
 		{"gpufleet_pool_gpus", []string{"pool=inference", "state=verified"}, 16, 0},
 		{"gpufleet_pool_gpus", []string{"pool=inference", "state=unverified"}, 0, 0},
+		{"gpufleet_pool_limit", []string{"pool=inference", "limit=GPUs"}, 16, 0},
+		{"gpufleet_pool_used", []string{"pool=inference", "limit=GPUs"}, 8, 0},
+		{"gpufleet_pool_headroom", []string{"pool=inference", "limit=GPUs"}, 8, 0},
+		{"gpufleet_pool_limit_reached", []string{"pool=inference", "limit=GPUs"}, 0, 0},
+		{"gpufleet_pool_limit", []string{"pool=inference", "limit=HourlyCost"}, 110.08, 0},
+		{"gpufleet_pool_headroom", []string{"pool=inference", "limit=HourlyCost"}, 55.04, 0},
+		{"gpufleet_pool_limit_reached", []string{"pool=inference", "limit=HourlyCost"}, 1, 0},
+		{"gpufleet_pool_used", []string{"pool=inference", "limit=Nodes"}, 1, 0},
+		{"gpufleet_pool_hourly_cost_dollars", []string{"pool=inference"}, 110.08, 0},
+		{"gpufleet_pool_held_pods", []string{"pool=inference", "reason=LimitReached"}, 3, 0},
+		{"gpufleet_pool_held_pods", []string{"pool=inference", "reason=QuotaExceeded"}, 1, 0},
+		{"gpufleet_pool_held_oldest_seconds", []string{"pool=inference", "reason=LimitReached"}, 90, 0},
+		{"gpufleet_pool_held_oldest_seconds", []string{"pool=inference", "reason=QuotaExceeded"}, 0, 0},
+		{"gpufleet_pool_held_gpus", []string{"pool=inference"}, 10, 0},
 		{"gpufleet_launches_total", []string{"pool=inference", "instance_type=p5.48xlarge", "capacity_type=on-demand", "reason=Launched"}, 2, 0},
 		{"gpufleet_launches_total", []string{"pool=inference", "instance_type=p5.48xlarge", "capacity_type=spot", "reason=NoCapacity"}, 1, 0},
 		{"gpufleet_node_startup_seconds", []string{"pool=inference", "phase=verified"}, 2, 120},
@@ -167,8 +199,70 @@ func TestForgetPool_RemovesEverySeriesOfThePoolAndNoOther(t *testing.T) {
 			others++
 		}
 	}
-	if want := 2 + 1 + 1; others != want { // two states, a launch, a startup
+	// two states; a limit, used, headroom, reached; a cost; held pods, GPUs, oldest; a launch, a startup
+	if want := 2 + 4 + 1 + 3 + 1 + 1; others != want {
 		t.Errorf("the other pool has %d series, want %d", others, want)
+	}
+}
+
+func TestSetPoolBounds_RemovesTheSeriesOfALimitThatWasLifted(t *testing.T) {
+	t.Cleanup(func() { ForgetPool("inference") })
+	SetPoolBounds("inference", limited("GPUs", 8, 8, 0, true), limited("Nodes", 4, 1, 3, false))
+	SetPoolBounds("inference", Bound{Limit: "GPUs", Used: 8}, limited("Nodes", 4, 1, 3, false))
+	for _, name := range []string{"gpufleet_pool_limit", "gpufleet_pool_headroom", "gpufleet_pool_limit_reached"} {
+		if got, found := find(t, name, "pool=inference", "limit=GPUs"); found {
+			t.Errorf("%s is still %g: a limit that was lifted cannot be reached", name, got.value)
+		}
+		if _, found := find(t, name, "pool=inference", "limit=Nodes"); !found {
+			t.Errorf("%s of the other limit is gone", name)
+		}
+	}
+	if got, found := find(t, "gpufleet_pool_used", "pool=inference", "limit=GPUs"); !found || got.value != 8 {
+		t.Errorf("used: found %t, %g; want 8, limited or not", found, got.value)
+	}
+}
+
+// Fewer than 200 series a pool is the promise. The count is of everything that a pool of four instance types can show at
+// once: every state, limit, reason for a hold, phase, and outcome of a launch on each type and capacity type.
+func TestC71_APoolHasFewerThan200Series(t *testing.T) {
+	const pool = "busy"
+	t.Cleanup(func() { ForgetPool(pool) })
+	SetPoolGPUs(pool, 1, 1)
+	for _, limit := range []string{"GPUs", "Nodes", "HourlyCost"} {
+		SetPoolBounds(pool, limited(limit, 8, 8, 0, true))
+	}
+	SetPoolHourlyCost(pool, 1)
+	// As many as the closed list of reasons for a hold will have; 12 000 pods come and go behind them.
+	holds := make([]Held, 15)
+	for pods := range 12_000 {
+		for i := range holds {
+			holds[i] = Held{Reason: fmt.Sprintf("Reason%d", i), Pods: pods, GPUs: pods, Oldest: time.Minute}
+		}
+		SetPoolHolds(pool, holds...)
+	}
+	for _, phase := range []string{PhaseJoined, PhaseIdentified, PhaseVerified} {
+		ObserveStartup(pool, phase, 90)
+	}
+	outcomes := []string{ReasonLaunched, "NoCapacity", "QuotaExceeded", "ReservationUnavailable", "Unauthorised", "Invalid", "Throttled", "Transient", "TokenReused"}
+	for _, instanceType := range []string{"g6.xlarge", "g6.12xlarge", "p4d.24xlarge", "p5.48xlarge"} {
+		for _, capacityType := range []string{"on-demand", "spot"} {
+			for _, outcome := range outcomes {
+				CountLaunch(pool, instanceType, capacityType, outcome)
+			}
+		}
+	}
+	total := 0
+	for _, each := range scrape(t) {
+		if each.labels["pool"] == pool {
+			total += each.lines
+		}
+	}
+	// 2 states; 4 x 3 limits; 1 cost; 15 held, 15 oldest, 1 GPUs; 3 x 15 startup; 4 x 2 x 9 launches
+	if want := 2 + 12 + 1 + 31 + 45 + 72; total != want {
+		t.Errorf("%d series, want %d", total, want)
+	}
+	if total >= 200 {
+		t.Errorf("%d series, want fewer than 200", total)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/samber/lo"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,6 +29,15 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
+)
+
+const (
+	// conflictAgain is how soon a pool is looked at again that somebody else wrote meanwhile.
+	conflictAgain = 50 * time.Millisecond
+	// countedAgain is how soon a pool is looked at again whose ledger was not counted yet: until then the status says
+	// what it said before the start, and not that nothing is used.
+	countedAgain = time.Second
 )
 
 // Lister tells which instances exist, so that a deleted pool can wait for the last.
@@ -39,12 +49,20 @@ type Lister interface {
 type Controller struct {
 	client  client.Client
 	lister  Lister
+	ledger  Ledger
 	cluster string
 }
 
+// Ledger holds launches to the pools' limits. This reconciler is the only one that tells it what they are.
+type Ledger interface {
+	SetLimits(pool string, limits ledger.Limits)
+	Usage(pool string) ledger.Usage
+	Drop(pool string)
+}
+
 // NewController returns a reconciler for the pools of one cluster.
-func NewController(c client.Client, lister Lister, cluster string) *Controller {
-	return &Controller{client: c, lister: lister, cluster: cluster}
+func NewController(c client.Client, lister Lister, l Ledger, cluster string) *Controller {
+	return &Controller{client: c, lister: lister, ledger: l, cluster: cluster}
 }
 
 // Register adds the reconciler to a manager. A pool is looked at again when anything changes that its Blueprints are
@@ -130,8 +148,14 @@ func (c *Controller) Reconcile(ctx context.Context, pool *v1alpha1.GPUNodePool) 
 	}
 	stored := pool.DeepCopy()
 	err := c.sync(ctx, pool)
-	if patchErr := c.patchStatus(ctx, stored, pool); patchErr != nil {
+	if patchErr := c.patchStatus(ctx, stored, pool); apierrors.IsConflict(patchErr) && err == nil {
+		// What is held back was written meanwhile: look again at what it says.
+		return reconcile.Result{RequeueAfter: conflictAgain}, nil
+	} else if patchErr != nil {
 		return reconcile.Result{}, errors.Join(err, patchErr)
+	}
+	if err == nil && pool.Spec.Limits != nil && !c.ledger.Usage(pool.Name).Ready {
+		return reconcile.Result{RequeueAfter: countedAgain}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -140,7 +164,10 @@ func (c *Controller) patchStatus(ctx context.Context, stored, pool *v1alpha1.GPU
 	if equality.Semantic.DeepEqual(stored.Status, pool.Status) {
 		return nil
 	}
-	return client.IgnoreNotFound(c.client.Status().Patch(ctx, pool, client.MergeFrom(stored)))
+	// Conditions are a list, which a merge patch replaces whole, and holds are written by another reconciler: the resource
+	// version is the lock.
+	err := c.client.Status().Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
+	return client.IgnoreNotFound(err)
 }
 
 // sync compiles, writes what follows and sets the pool's status.
@@ -158,6 +185,14 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 	if refusal != nil {
 		refuse(pool, refusal.Reason, refusal.Error())
 		return nil
+	}
+	bounds, err := blueprint.Limits(pool, blueprints)
+	if err != nil {
+		return fmt.Errorf("reading the limits of pool %q: %w", pool.Name, err)
+	}
+	c.ledger.SetLimits(pool.Name, bounds)
+	if usage := c.ledger.Usage(pool.Name); usage.Ready || pool.Spec.Limits == nil {
+		pool.Status.Limits = limits(usage)
 	}
 	pool.Status.Blueprints = summaries(blueprints)
 	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid, accepted(blueprints))

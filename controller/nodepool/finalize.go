@@ -40,6 +40,7 @@ func (c *Controller) finalize(ctx context.Context, pool *v1alpha1.GPUNodePool) (
 		return reconcile.Result{}, err
 	}
 	metrics.ForgetPool(pool.Name)
+	c.ledger.Drop(pool.Name)
 	stored := pool.DeepCopy()
 	controllerutil.RemoveFinalizer(pool, v1alpha1.FinalizerPool)
 	err = c.client.Patch(ctx, pool, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))

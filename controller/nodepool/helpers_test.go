@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
 // TestMain registers the kinds and the metrics, as the controller's main does.
@@ -84,7 +85,7 @@ func newWorld(t *testing.T, change ...func(*v1alpha1.GPUNodePool, *nodeclass.Obj
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pool, class, layout).
 		WithStatusSubresource(&v1alpha1.GPUNodePool{}, nodeclass.New(), &v1alpha1.MIGLayout{}, &v1alpha1.GPUNode{}, &karpv1.NodePool{}, &karpv1.NodeClaim{}).
 		WithInterceptorFuncs(w.intercept()).Build()
-	w.Controller = NewController(c, w.cloud, "prod")
+	w.Controller = NewController(c, w.cloud, ledger.New(), "prod")
 	return w
 }
 

@@ -97,6 +97,11 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		return reconcile.Result{}, err
 	}
 	verified := meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
+	if err := c.publish(ctx, node, gpuNode.Spec.GPU.Count); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictAgain}, nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
 	if err := c.setTaint(ctx, node, verified); apierrors.IsConflict(err) {
 		// Core and the kubelet write Nodes too: look again at what they wrote.
 		return reconcile.Result{RequeueAfter: conflictAgain}, nil
@@ -196,6 +201,27 @@ func (c *Controller) announce(stored, gpuNode *v1alpha1.GPUNode, claim *karpv1.N
 	for _, object := range []client.Object{gpuNode, claim} {
 		c.recorder.Event(object, kind, verdict.Reason, verdict.Message)
 	}
+}
+
+// publish puts the pseudo-resources into the Node's status, before the taint goes and again whenever they differ: core
+// counts an initialized node by what its status says alone, and a kubelet that starts without a device plugin's
+// checkpoint sets extended resources to zero (kubernetes/kubernetes, pkg/kubelet/kubelet_node_status.go).
+func (c *Controller) publish(ctx context.Context, node *corev1.Node, gpus int32) error {
+	stored := node.DeepCopy()
+	for _, list := range []*corev1.ResourceList{&node.Status.Capacity, &node.Status.Allocatable} {
+		if *list == nil {
+			*list = corev1.ResourceList{}
+		}
+		for name, quantity := range v1alpha1.PseudoResources(gpus) {
+			if have, found := (*list)[name]; !found || have.Cmp(quantity) != 0 {
+				(*list)[name] = quantity
+			}
+		}
+	}
+	if equality.Semantic.DeepEqual(stored.Status, node.Status) {
+		return nil
+	}
+	return client.IgnoreNotFound(c.client.Status().Patch(ctx, node, client.MergeFrom(stored)))
 }
 
 // setTaint makes the startup taint follow the verdict.

@@ -329,3 +329,33 @@ func TestVerification_WritesNothingWhenNothingChanged(t *testing.T) {
 		t.Error("a second look wrote again")
 	}
 }
+
+// Core counts an initialized node by its status alone, so that the resources which its limits are counted in must be
+// there before the taint goes, and again when a kubelet that starts has set them to zero. The machine has 8 GPUs.
+func TestVerification_PublishesWhatLimitsAreCountedIn(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile(t)
+	w.wantPublished(t)
+
+	node := w.node(t)
+	for _, list := range []corev1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		list["gpufleet.dev/gpu"], list["gpufleet.dev/node"] = resource.MustParse("0"), resource.MustParse("0")
+	}
+	if err := w.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	w.wantPublished(t)
+}
+
+func (w *world) wantPublished(t *testing.T) {
+	t.Helper()
+	status := w.node(t).Status
+	for where, list := range map[string]corev1.ResourceList{"capacity": status.Capacity, "allocatable": status.Allocatable} {
+		for name, want := range map[corev1.ResourceName]int64{"gpufleet.dev/gpu": 8, "gpufleet.dev/node": 1} {
+			if got := list[name]; got.Value() != want {
+				t.Errorf("%s has %d of %s, want %d", where, got.Value(), name, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package karpenter
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/operator/injection"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
+)
+
+type change = func(*v1alpha1.GPUNodePool, *classObject)
+
+// limited bounds the pool. 0 leaves a limit out.
+func limited(gpus, nodes int64, hourlyCost string) change {
+	return func(pool *v1alpha1.GPUNodePool, _ *classObject) {
+		pool.Spec.Limits = &v1alpha1.LimitsSpec{HourlyCost: hourlyCost}
+		if gpus > 0 {
+			pool.Spec.Limits.GPUs = ptr.To(gpus)
+		}
+		if nodes > 0 {
+			pool.Spec.Limits.Nodes = ptr.To(nodes)
+		}
+	}
+}
+
+func machines(entries ...[]string) change {
+	return func(pool *v1alpha1.GPUNodePool, _ *classObject) {
+		pool.Spec.Machines = nil
+		for _, types := range entries {
+			pool.Spec.Machines = append(pool.Spec.Machines, v1alpha1.MachineSpec{InstanceTypes: types})
+		}
+	}
+}
+
+func timeSliced(replicas int32) change {
+	return func(_ *v1alpha1.GPUNodePool, class *classObject) {
+		class.Spec.Sharing = v1alpha1.SharingSpec{Strategy: v1alpha1.SharingTimeSlicing, Replicas: ptr.To(replicas)}
+	}
+}
+
+// C03: one burst of five whole-node pods, nodes = 3. In the simulation the pseudo-resource holds.
+func TestC03_OneBurstMakesNoMoreClaimsThanTheLimit(t *testing.T) {
+	for name, change := range map[string][]change{
+		"nodes, whole GPUs": {limited(0, 3, ""), exclusive},
+		"gpus, whole GPUs":  {limited(24, 0, ""), exclusive},
+		"gpus, MIG slices":  {limited(24, 0, "")},
+		"gpus, time-sliced": {limited(24, 0, ""), timeSliced(4)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, change...)
+			bp := w.blueprint(t)
+			var resource corev1.ResourceName
+			var all int64
+			for each, quantity := range bp.Resources {
+				resource, all = each, quantity.Value()
+			}
+			if claims := w.schedule(t, w.pods(5, resource, all)); len(claims) != 3 {
+				t.Errorf("%d claims, want 3", len(claims))
+			}
+		})
+	}
+}
+
+// C03: concurrent passes do not see each other's claims, so Create is the authority.
+func TestC03_ConcurrentLaunchesNeverPassTheLimit(t *testing.T) {
+	w := newWorld(t, limited(0, 3, ""))
+	var claims []*karpv1.NodeClaim
+	for i := range 10 {
+		claims = append(claims, w.claim(t, fmt.Sprintf("claim-%d", i)))
+	}
+	w.wantLaunched(t, 3, claims)
+}
+
+// C03: four of core's provisioners plan for the same five pods at once, each within the limit of three nodes.
+func TestC03_ConcurrentPassesOfTheProvisionerNeverPassTheLimit(t *testing.T) {
+	w := newWorld(t, limited(0, 3, ""), exclusive)
+	ctx := w.prepare(t, w.pods(5, "nvidia.com/gpu", 8))
+	const passes = 4
+	var wg sync.WaitGroup
+	for range passes {
+		provisioner := w.provisioner(ctx)
+		wg.Go(func() {
+			results, err := provisioner.Schedule(ctx)
+			if err == nil {
+				_, err = provisioner.CreateNodeClaims(ctx, results.NewNodeClaims)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	made := &karpv1.NodeClaimList{}
+	if err := w.client.List(ctx, made); err != nil {
+		t.Fatal(err)
+	}
+	if len(made.Items) != 3*passes {
+		t.Fatalf("%d NodeClaims made, want 3 a pass", len(made.Items))
+	}
+	var claims []*karpv1.NodeClaim
+	for i := range made.Items {
+		claim := &made.Items[i]
+		claim.UID = types.UID("uid-" + claim.Name) // as the API server does
+		if err := w.client.Update(ctx, claim); err != nil {
+			t.Fatal(err)
+		}
+		claims = append(claims, claim)
+	}
+	w.wantLaunched(t, 3, claims)
+}
+
+// wantLaunched launches the claims at once: so many come, and the ledger refuses the others.
+func (w *world) wantLaunched(t *testing.T, want int, claims []*karpv1.NodeClaim) {
+	t.Helper()
+	var wg sync.WaitGroup
+	results := make([]error, len(claims))
+	for i, claim := range claims {
+		wg.Go(func() { _, results[i] = w.Create(t.Context(), claim) })
+	}
+	wg.Wait()
+	launched := 0
+	for _, err := range results {
+		var refusal *ledger.Refusal
+		switch {
+		case err == nil:
+			launched++
+		case !cloudprovider.IsInsufficientCapacityError(err) || !errors.As(err, &refusal):
+			t.Errorf("refused by %v, want the ledger's words", err)
+		}
+	}
+	if launched != want || len(w.cloud.instances) != want {
+		t.Errorf("%d launched, %d instances, want %d", launched, len(w.cloud.instances), want)
+	}
+}
+
+// C02: nodes that never join. Every claim counts from when it is asked for until its instance is gone.
+func TestC02_ClaimsThatNeverJoinCountUntilTheirInstanceIsGone(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""))
+	for i := range 20 {
+		claim := w.claim(t, fmt.Sprintf("claim-%d", i))
+		_, err := w.Create(t.Context(), claim)
+		if err == nil {
+			// Its pod is deleted, and so is the claim; the instance takes its time to end.
+			remove(t, w, w.reread(t, claim))
+			w.books.note(w.reread(t, claim))
+		}
+		alive, err := w.cloud.List(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// limit 8 and a surge of one node of 8
+		if len(alive)*8 > 16 {
+			t.Fatalf("after %d claims %d GPUs are outstanding, limit 8 and surge 8", i+1, len(alive)*8)
+		}
+	}
+	if len(w.cloud.instances) != 2 {
+		t.Errorf("%d instances ever, want 2: the second while the first is leaving", len(w.cloud.instances))
+	}
+}
+
+func TestOfferings_AreClosedWhereTheLedgerWouldRefuse(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""))
+	open := func(ctx string) int {
+		t.Helper()
+		types, err := w.GetInstanceTypes(injection.WithControllerName(t.Context(), ctx), w.nodePool(t, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(types[0].Offerings.Available())
+	}
+	if open("provisioner") == 0 {
+		t.Fatal("no offering is open in an empty pool")
+	}
+	if _, err := w.Create(t.Context(), w.claim(t, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if n := open("provisioner"); n != 0 {
+		t.Errorf("%d offerings are open in a full pool: claims would be made to be refused", n)
+	}
+	if open("disruption") == 0 {
+		t.Error("no offering is open for a replacement: a full pool could never replace a node")
+	}
+}
+
+func TestCreate_ReplacesTheOnlyNodeOfAFullPool(t *testing.T) {
+	for name, disrupt := range map[string]func(t *testing.T, w *world, old *karpv1.NodeClaim){
+		"drift or repair: core marks the old claim": func(t *testing.T, w *world, old *karpv1.NodeClaim) {
+			old.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDisruptionReason, "Drifted", "Drifted")
+			if err := w.client.Status().Update(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the old claim is being deleted": func(t *testing.T, w *world, old *karpv1.NodeClaim) { remove(t, w, old) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, limited(8, 0, ""))
+			old := w.claim(t, "old")
+			if _, err := w.Create(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+			// No watch has told the ledger: Create itself looks.
+			disrupt(t, w, w.reread(t, old))
+			if _, err := w.Create(t.Context(), w.claim(t, "new")); err != nil {
+				t.Fatalf("the replacement is refused: %v", err)
+			}
+			_, err := w.Create(t.Context(), w.claim(t, "one too many"))
+			var refusal *ledger.Refusal
+			if !errors.As(err, &refusal) {
+				t.Errorf("one more beside the two: %v, want a refusal", err)
+			}
+		})
+	}
+}
+
+func TestBooks_NothingLaunchesBeforeTheyCountAfterARestart(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""))
+	if _, err := w.Create(t.Context(), w.claim(t, "a")); err != nil {
+		t.Fatal(err)
+	}
+	restarted := NewCloudProvider(w.client, w.client, w.cloud, "test", w.clock)
+	w.setLimits(t, restarted)
+	next := w.claim(t, "b")
+	_, err := restarted.Create(t.Context(), next)
+	var create *cloudprovider.CreateError
+	if !errors.As(err, &create) {
+		t.Fatalf("before the count: %v, want a CreateError that core tries again", err)
+	}
+	if err := restarted.books.count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = restarted.Create(t.Context(), next)
+	var refusal *ledger.Refusal
+	if !errors.As(err, &refusal) {
+		t.Errorf("after the count: %v, want a refusal: the pool is full", err)
+	}
+}
+
+func TestBooks_CountFailsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.cloud.listErr = errors.New("throttled")
+	restarted := NewCloudProvider(w.client, w.client, w.cloud, "test", w.clock)
+	w.setLimits(t, restarted)
+	if err := restarted.books.count(t.Context()); err == nil {
+		t.Fatal("no error")
+	}
+	if _, err := restarted.Create(t.Context(), w.claim(t, "a")); err == nil {
+		t.Error("launched without knowing what runs")
+	}
+}
+
+func TestBooks_EndInstancesWithoutAClaimAfterAGraceAndNeverAnothers(t *testing.T) {
+	w := newWorld(t)
+	claim := w.claim(t, "a")
+	if _, err := w.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	w.cloud.instances["orphan"] = &cloud.Instance{
+		ID: "i-orphan", State: cloud.StateRunning, InstanceType: "p5.48xlarge", LaunchedAt: began,
+		Claim: cloud.Claim{Name: "gone", UID: "uid-gone", Pool: "inference"},
+	}
+	count := func() {
+		t.Helper()
+		if err := w.books.count(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count()
+	count()
+	if len(w.cloud.terminated) != 0 {
+		t.Fatalf("ended %v within the grace", w.cloud.terminated)
+	}
+	w.clock.Step(orphanGrace + time.Second)
+	count()
+	if len(w.cloud.terminated) != 0 {
+		t.Fatalf("ended %v at the first sight", w.cloud.terminated)
+	}
+	count()
+	if fmt.Sprint(w.cloud.terminated) != "[i-orphan]" {
+		t.Errorf("ended %v, want the orphan alone", w.cloud.terminated)
+	}
+}
+
+func TestCreate_UnderACostLimit(t *testing.T) {
+	cases := map[string]struct {
+		limit    string
+		machine  string
+		launched int
+	}{
+		"two p5 at 55.04 fit 110.08":    {"110.08", "p5.48xlarge", 2},
+		"one fits 110.07":               {"110.07", "p5.48xlarge", 1},
+		"an unknown price fits nothing": {"1000000", "p5e.48xlarge", 0},
+	}
+	for name, each := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, exclusive, limited(0, 0, each.limit), machines([]string{each.machine}))
+			launched := 0
+			for i := range 4 {
+				if _, err := w.Create(t.Context(), w.claim(t, fmt.Sprintf("claim-%d", i), each.machine)); err == nil {
+					launched++
+				}
+			}
+			if launched != each.launched {
+				t.Errorf("%d launched, want %d", launched, each.launched)
+			}
+		})
+	}
+}
+
+// C19: 24 replicas on one GPU; 6 pods of 4 fill one node, 7 need two.
+func TestC19_SharesScaleFromZero(t *testing.T) {
+	for pods, nodes := range map[int]int{6: 1, 7: 2} {
+		w := newWorld(t, timeSliced(24), machines([]string{"g5.xlarge"}))
+		if claims := w.schedule(t, w.pods(pods, "nvidia.com/gpu", 4)); len(claims) != nodes {
+			t.Errorf("%d pods of 4 shares: %d nodes, want %d", pods, len(claims), nodes)
+		}
+	}
+}
+
+// A node offers 8 shares: of 4 GPUs, two each.
+func TestSimulation_NineSharesNeedTwoNodesOfEight(t *testing.T) {
+	for pods, nodes := range map[int]int{8: 1, 9: 2} {
+		w := newWorld(t, timeSliced(2), machines([]string{"g6.12xlarge"}))
+		if claims := w.schedule(t, w.pods(pods, "nvidia.com/gpu", 1)); len(claims) != nodes {
+			t.Errorf("%d pods of one share: %d nodes, want %d", pods, len(claims), nodes)
+		}
+	}
+}
+
+func TestSimulation_FourPodsThatShareOneGPUStartOneNode(t *testing.T) {
+	w := newWorld(t, timeSliced(4), machines([]string{"g6.xlarge"}))
+	if claims := w.schedule(t, w.pods(4, "nvidia.com/gpu", 1)); len(claims) != 1 {
+		t.Errorf("%d nodes for four pods that share one GPU, want 1", len(claims))
+	}
+}
+
+// With one NodePool for both core would take the big machine (facts: it packs until only that is left).
+func TestSimulation_KeepsThePreferenceOfMachines(t *testing.T) {
+	w := newWorld(t, exclusive, machines([]string{"g6.xlarge"}, []string{"p5.48xlarge"}))
+	claims := w.schedule(t, w.pods(8, "nvidia.com/gpu", 1))
+	if len(claims) != 8 {
+		t.Fatalf("%d claims, want 8", len(claims))
+	}
+	for _, options := range claims {
+		if fmt.Sprint(options) != "[g6.xlarge]" {
+			t.Errorf("a claim of %v, want g6.xlarge alone", options)
+		}
+	}
+}
