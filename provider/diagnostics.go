@@ -183,10 +183,23 @@ func addError(diags *diag.Diagnostics, at path.Path, summary, detail string) {
 		diags.AddError(summary, detail)
 		return
 	}
-	if len(at.Steps()) > 1 {
-		detail = fmt.Sprintf("%s: %s", at, detail)
+	diags.AddAttributeError(at, summary, located(at, detail))
+}
+
+// addWarning is addError for what may be meant.
+func addWarning(diags *diag.Diagnostics, at path.Path, summary, detail string) {
+	if at.Equal(path.Empty()) {
+		diags.AddWarning(summary, detail)
+		return
 	}
-	diags.AddAttributeError(at, summary, detail)
+	diags.AddAttributeWarning(at, summary, located(at, detail))
+}
+
+func located(at path.Path, detail string) string {
+	if len(at.Steps()) > 1 {
+		return fmt.Sprintf("%s: %s", at, detail)
+	}
+	return detail
 }
 
 func titleVerb(verb string) string {

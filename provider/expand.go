@@ -98,6 +98,10 @@ func (x *expanded) text(at, attribute string, value tftypes.Value) (any, bool, e
 	if err := value.As(&s); err != nil {
 		return nil, false, err
 	}
+	if amountAttributes[attribute] && !isAmount(s) {
+		x.problem(at, fmt.Sprintf("%q is not an amount of US dollars: write digits, at most 7 before the point and 6 behind it, such as 110.08", s))
+		return nil, false, nil
+	}
 	if !durationAttributes[attribute] {
 		return s, true, nil
 	}

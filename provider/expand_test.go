@@ -116,7 +116,10 @@ func full() map[string]struct {
 				"root_volume": map[string]any{"size_gib": 200},
 				"cluster":     map[string]any{"name": "n", "endpoint": "https://e", "certificate_authority": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=", "service_cidr": "10.96.0.0/16"},
 			}},
-			"sharing":      map[string]any{"strategy": "MIG", "layouts": []any{"l"}},
+			"sharing": map[string]any{
+				"strategy": "MIG", "layouts": []any{"l"}, "mig_strategy": "Single",
+				"replicas": 4, "rename_by_default": true, "fail_requests_greater_than_one": true,
+			},
 			"driver":       map[string]any{"min_version": "550"},
 			"verification": map[string]any{"timeout": "90m"},
 		}},
@@ -128,6 +131,7 @@ func full() map[string]struct {
 			"labels":         map[string]any{"a": "b"},
 			"taints":         []any{map[string]any{"key": "k", "value": "v", "effect": "NoSchedule"}},
 			"disruption":     map[string]any{"consolidate_after": "5m"},
+			"limits":         map[string]any{"gpus": 64, "nodes": 8, "hourly_cost": "440.320", "surge": 2},
 		}},
 	}
 }
@@ -214,6 +218,13 @@ func TestFlatten_KeepsNullAndEmptyAsTheUserWroteThem(t *testing.T) {
 		{"a duration spelled otherwise", with("disruption", map[string]any{"consolidate_after": "60m"}), func(s map[string]any) {
 			s["disruption"] = map[string]any{"consolidateAfter": "1h0m0s"}
 		}},
+		{"limits of somebody else", required, func(s map[string]any) { s["limits"] = map[string]any{"gpus": int64(8)} }},
+		{"a limit of somebody else", with("limits", map[string]any{"gpus": 8}), func(s map[string]any) {
+			s["limits"] = map[string]any{"gpus": int64(8), "nodes": int64(1)}
+		}},
+		{"an amount spelled otherwise", with("limits", map[string]any{"hourly_cost": "110.080"}), func(s map[string]any) {
+			s["limits"] = map[string]any{"hourlyCost": "110.08"}
+		}},
 		{"a taint without a value", with("taints", []any{map[string]any{"key": "k", "effect": "NoExecute"}}), func(s map[string]any) {
 			s["taints"] = []any{map[string]any{"key": "k", "effect": "NoExecute", "value": ""}}
 		}},
@@ -230,6 +241,24 @@ func TestFlatten_KeepsNullAndEmptyAsTheUserWroteThem(t *testing.T) {
 				t.Errorf("drift where there is none: %v %v", diffs, err)
 			}
 		})
+	}
+}
+
+// Typed clients leave false out when they write an object back.
+func TestFlatten_TakesFalseAndNothingForTheSame(t *testing.T) {
+	class := newNodeClassResource()
+	state := configOf(t, class, map[string]any{"name": "c", "sharing": map[string]any{"strategy": "TimeSlicing", "replicas": 4, "rename_by_default": false}})
+	for want, sharing := range map[string]map[string]any{
+		"no change": {"strategy": "TimeSlicing", "replicas": int64(4)},
+		"a change":  {"strategy": "TimeSlicing", "replicas": int64(4), "renameByDefault": true},
+	} {
+		got, err := flattenObject(state, map[string]any{"sharing": sharing}, nodeClassKind.outsideSpec()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := got.Equal(state); same != (want == "no change") {
+			t.Errorf("%v: got %v, want %s", sharing, got, want)
+		}
 	}
 }
 
@@ -387,6 +416,9 @@ func TestAttributePath_FindsTheAttributeOfAnAPIField(t *testing.T) {
 		{newNodeClassResource(), "spec.cloud.aws.cluster.serviceCIDR", "cloud.aws.cluster.service_cidr"},
 		{newNodeClassResource(), "spec.cloud.aws.rootVolume.sizeGiB", "cloud.aws.root_volume.size_gib"},
 		{newNodeClassResource(), "spec.cloud.aws.subnets[0]", "cloud.aws.subnets"},
+		{newNodeClassResource(), "spec.sharing.migStrategy", "sharing.mig_strategy"},
+		{newNodeClassResource(), "spec.sharing.failRequestsGreaterThanOne", "sharing.fail_requests_greater_than_one"},
+		{newNodePoolResource(), "spec.limits.hourlyCost", "limits.hourly_cost"},
 		{newNodePoolResource(), "spec.nodeClassRef.name", "node_class"},
 		{newNodePoolResource(), "spec.machines[3].instanceTypes[1]", "machines[3].instance_types"},
 		{newNodePoolResource(), "spec.taints[0].key", "taints[0].key"},

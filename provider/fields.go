@@ -26,6 +26,10 @@ var irregularFields = []field{
 // durationAttributes hold Go durations. They are compared by value: 60m is 1h.
 var durationAttributes = map[string]bool{"consolidate_after": true, "timeout": true}
 
+// amountAttributes hold US dollars, as decimal numbers in strings: in floating point, 0.1 and 0.2 are not 0.3. They are
+// compared by value: 110.080 is 110.08.
+var amountAttributes = map[string]bool{"hourly_cost": true}
+
 // apiField is the JSON path of an attribute, e.g. instanceTypes for instance_types.
 func apiField(attribute string) []string {
 	for _, f := range irregularFields {

@@ -53,6 +53,9 @@ func flattenField(attribute string, prior tftypes.Value, object map[string]any, 
 	if err != nil {
 		return prior, err
 	}
+	if amountAttributes[attribute] && sameAmount(prior, v) {
+		return prior, nil
+	}
 	if durationAttributes[attribute] {
 		if sameDuration(prior, v) {
 			return prior, nil
@@ -175,12 +178,16 @@ func flattenAttributes(prior tftypes.Value, object map[string]any, everything bo
 	return newValue(t, out)
 }
 
-// empty reports whether a value says as much as its absence: the server need not keep an empty list, map or object.
+// empty reports whether a value says as much as its absence: the server need not keep an empty list, map or object, nor
+// false, which typed clients leave out.
 func empty(v tftypes.Value) bool {
 	if v.IsNull() || !v.IsKnown() {
 		return false
 	}
 	switch t := v.Type(); {
+	case t.Is(tftypes.Bool):
+		var b bool
+		return v.As(&b) == nil && !b
 	case t.Is(tftypes.List{}), t.Is(tftypes.Set{}):
 		var elements []tftypes.Value
 		return v.As(&elements) == nil && len(elements) == 0
@@ -209,6 +216,13 @@ func sameDuration(prior tftypes.Value, v any) bool {
 	a, errA := time.ParseDuration(before)
 	b, errB := time.ParseDuration(now)
 	return errA == nil && errB == nil && a == b
+}
+
+// sameAmount reports whether the server has the amount that the state has, however each is spelled.
+func sameAmount(prior tftypes.Value, v any) bool {
+	var before string
+	now, ok := v.(string)
+	return ok && prior.As(&before) == nil && equalAmounts(before, now)
 }
 
 // plainDuration spells a duration that Go spelled ("10m0s") as people do ("10m"). Others stay as somebody wrote them.

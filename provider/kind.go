@@ -49,7 +49,7 @@ var (
 		name: v1alpha1.KindGPUNodePool, resource: v1alpha1.GPUNodePools, resourceType: "node_pool",
 		noun: "node pool", title: "Node Pool",
 		settled: v1alpha1.ConditionAccepted, deleteTimeout: defaultPoolDeleteTimeout,
-		computed: []string{"node_selector", "resources", "tolerations"},
+		computed: []string{"effective_limits", "node_selector", "resources", "tolerations"},
 	}
 )
 

@@ -30,7 +30,7 @@ func nodeClassRules(x *expanded) ([]v1alpha1.Violation, error) {
 func emptyNodeClassFields(x *expanded) []v1alpha1.Violation {
 	var found []v1alpha1.Violation
 	for _, at := range []string{
-		"sharing.strategy", "verification.timeout", "cloud.aws.ami.family", "cloud.aws.ami.id", "cloud.aws.ami.ssmParameter",
+		"sharing.migStrategy", "sharing.strategy", "verification.timeout", "cloud.aws.ami.family", "cloud.aws.ami.id", "cloud.aws.ami.ssmParameter",
 		"cloud.aws.rootVolume.sizeGiB",
 	} {
 		v, given, err := unstructured.NestedFieldNoCopy(x.spec, steps(at)...)

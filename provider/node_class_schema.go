@@ -122,29 +122,63 @@ func rootVolumeAttribute() schema.Attribute {
 
 func sharingAttribute() schema.Attribute {
 	return schema.SingleNestedAttribute{
-		Optional: true,
-		Computed: true,
-		Default: objectdefault.StaticValue(types.ObjectValueMust(
-			map[string]attr.Type{"strategy": types.StringType, "layouts": types.SetType{ElemType: types.StringType}},
-			map[string]attr.Value{"strategy": types.StringValue(string(v1alpha1.SharingExclusive)), "layouts": types.SetNull(types.StringType)},
-		)),
-		MarkdownDescription: "How pods share the GPUs of a node. A change rolls nodes.",
+		Optional:            true,
+		Computed:            true,
+		Default:             objectdefault.StaticValue(sharingDefault()),
+		MarkdownDescription: fmt.Sprintf("How pods share the GPUs of a node. Default: strategy `%s`. A change rolls nodes.", v1alpha1.SharingExclusive),
 		Attributes: map[string]schema.Attribute{
+			"fail_requests_greater_than_one": schema.BoolAttribute{
+				Optional: true,
+				MarkdownDescription: fmt.Sprintf("Whether the device plugin refuses a pod that asks for more than one share: two shares may be of one GPU. "+
+					"Only with strategy `%s`. Default: `false`. A change rolls nodes.", v1alpha1.SharingTimeSlicing),
+			},
 			"layouts": schema.SetAttribute{
 				Optional:    true,
 				ElementType: types.StringType,
 				MarkdownDescription: fmt.Sprintf("Names of MIG layouts, one for each GPU model of the class's pools, at most %d. Only with strategy `%s`, and needed there. "+
-					"Write `gpufleet_mig_layout.<label>.name`.", v1alpha1.MaxLayouts, v1alpha1.SharingMIG),
+					"Write `gpufleet_mig_layout.<label>.name`. A change rolls nodes.", v1alpha1.MaxLayouts, v1alpha1.SharingMIG),
+			},
+			"mig_strategy": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: fmt.Sprintf("By which names MIG instances are advertised, one of %s. `%s`: each profile by its own, such as `nvidia.com/mig-1g.10gb`. "+
+					"`%s`: all as `%s`; every GPU of a node must then be cut alike, by one profile. Only with strategy `%s`. Default: `%s`. A change rolls nodes.",
+					oneOf(v1alpha1.MIGStrategies), v1alpha1.MIGMixed, v1alpha1.MIGSingle, v1alpha1.ResourceGPU, v1alpha1.SharingMIG, v1alpha1.MIGStrategies[0]),
+			},
+			"rename_by_default": schema.BoolAttribute{
+				Optional: true,
+				MarkdownDescription: fmt.Sprintf("Whether shares are advertised as `%s%s` instead of `%s`, so that a pod that wants a whole GPU does not get a share by chance. "+
+					"Only with strategy `%s`. Default: `false`. A change rolls nodes.", v1alpha1.ResourceGPU, v1alpha1.SharedSuffix, v1alpha1.ResourceGPU, v1alpha1.SharingTimeSlicing),
+			},
+			"replicas": schema.Int64Attribute{
+				Optional: true,
+				MarkdownDescription: fmt.Sprintf("How many pods may share one GPU, %d to %d. They take turns; their memory and their faults are not kept apart. "+
+					"Only with strategy `%s`, and needed there. No default. A change rolls nodes.", v1alpha1.MinReplicas, v1alpha1.MaxReplicas, v1alpha1.SharingTimeSlicing),
 			},
 			"strategy": schema.StringAttribute{
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(v1alpha1.SharingExclusive)),
-				MarkdownDescription: fmt.Sprintf("One of %s. `%s` gives a pod whole GPUs, `%s` cuts them by `layouts`. Default: `%s`.",
-					oneOf(v1alpha1.SharingStrategies), v1alpha1.SharingExclusive, v1alpha1.SharingMIG, v1alpha1.SharingExclusive),
+				MarkdownDescription: fmt.Sprintf("One of %s. `%s` gives a pod whole GPUs, `%s` cuts them by `layouts`, `%s` lets `replicas` pods take turns on each. "+
+					"Default: `%s`. A change rolls nodes.",
+					oneOf(v1alpha1.SharingStrategies), v1alpha1.SharingExclusive, v1alpha1.SharingMIG, v1alpha1.SharingTimeSlicing, v1alpha1.SharingExclusive),
 			},
 		},
 	}
+}
+
+// sharingDefault is what a class without the attribute has: its strategy, and nothing else.
+func sharingDefault() types.Object {
+	layouts := types.SetType{ElemType: types.StringType}
+	return types.ObjectValueMust(
+		map[string]attr.Type{
+			"fail_requests_greater_than_one": types.BoolType, "layouts": layouts, "mig_strategy": types.StringType,
+			"rename_by_default": types.BoolType, "replicas": types.Int64Type, "strategy": types.StringType,
+		},
+		map[string]attr.Value{
+			"fail_requests_greater_than_one": types.BoolNull(), "layouts": types.SetNull(types.StringType), "mig_strategy": types.StringNull(),
+			"rename_by_default": types.BoolNull(), "replicas": types.Int64Null(), "strategy": types.StringValue(string(v1alpha1.SharingExclusive)),
+		},
+	)
 }
 
 func driverAttribute() schema.Attribute {

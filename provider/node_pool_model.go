@@ -42,9 +42,15 @@ func nodePoolRules(x *expanded) ([]v1alpha1.Violation, error) {
 	return v1alpha1.ValidateGPUNodePool(&pool.Spec), nil
 }
 
-// poolResources compiles a Blueprint for each instance type of the pool. It returns nil without an error where the class
+// compiled is the Blueprint of an instance type, and where the pool names it.
+type compiled struct {
+	path      string
+	blueprint v1alpha1.Blueprint
+}
+
+// poolBlueprints compiles a Blueprint for each instance type of the pool. It returns nil without an error where the class
 // or a layout is not known now.
-func poolResources(ctx context.Context, s *session, x *expanded) (resourceCounts, []v1alpha1.Violation) {
+func poolBlueprints(ctx context.Context, s *session, x *expanded) ([]compiled, []v1alpha1.Violation) {
 	if s == nil || !x.known(poolClassField, poolMachinesField) {
 		return nil, nil
 	}
@@ -84,31 +90,42 @@ func findClass(ctx context.Context, s *session, name string) (*v1alpha1.GPUNodeC
 	return class, nil
 }
 
-func compileAll(pool *v1alpha1.GPUNodePool, class *v1alpha1.GPUNodeClass, layouts map[string]*v1alpha1.MIGLayout) (resourceCounts, []v1alpha1.Violation) {
-	counts := resourceCounts{}
+func compileAll(pool *v1alpha1.GPUNodePool, class *v1alpha1.GPUNodeClass, layouts map[string]*v1alpha1.MIGLayout) ([]compiled, []v1alpha1.Violation) {
+	all := []compiled{}
 	var violations []v1alpha1.Violation
 	for i, m := range pool.Spec.Machines {
 		for j, instanceType := range m.InstanceTypes {
+			at := fmt.Sprintf("%s[%d].instanceTypes[%d]", poolMachinesField, i, j)
 			bp, err := blueprint.Compile(pool, class, layouts, instanceType)
 			if err != nil {
 				v := compileViolation(err)
 				if !strings.HasPrefix(v.Path, "spec."+poolMachinesField) {
 					// The fault is in the class or a layout, or in how the instance type and they go together.
-					v.Path = fmt.Sprintf("%s[%d].instanceTypes[%d]", poolMachinesField, i, j)
+					v.Path = at
 				}
 				violations = append(violations, v)
 				continue
 			}
-			counts[instanceType] = map[string]int64{}
-			for name, quantity := range bp.Resources {
-				counts[instanceType][string(name)] = quantity.Value()
-			}
+			all = append(all, compiled{at, bp})
 		}
 	}
 	if len(violations) > 0 {
 		return nil, violations
 	}
-	return counts, nil
+	return all, nil
+}
+
+// resourcesOf are what a node of each instance type offers.
+func resourcesOf(machines []compiled) resourceCounts {
+	counts := resourceCounts{}
+	for _, m := range machines {
+		of := map[string]int64{}
+		for name, quantity := range m.blueprint.Resources {
+			of[string(name)] = quantity.Value()
+		}
+		counts[m.blueprint.InstanceType] = of
+	}
+	return counts
 }
 
 // compileViolation is an error of blueprint as a rule that is broken at a path. An object other than the one at hand is
@@ -158,25 +175,45 @@ func tolerations(pool *v1alpha1.GPUNodePool) types.List {
 	return types.ListValueMust(tolerationType, elements)
 }
 
-// computePool fills the outputs of a pool that is in the cluster. Resources that the state has are kept: a refresh must
-// not change what only a plan computes.
+// computePool fills the outputs of a pool that is in the cluster. What the state has is kept: a refresh must not change
+// what only a plan computes.
 func computePool(ctx context.Context, s *session, x expanded, state *tfsdk.State) diag.Diagnostics {
 	diags := setPoolOutputs(ctx, &x, state.SetAttribute)
-	var before types.Map
-	if diags.Append(state.GetAttribute(ctx, path.Root("resources"), &before)...); diags.HasError() {
+	var (
+		resources         types.Map
+		effective, limits types.Object
+	)
+	diags.Append(state.GetAttribute(ctx, path.Root("resources"), &resources)...)
+	diags.Append(state.GetAttribute(ctx, path.Root("effective_limits"), &effective)...)
+	diags.Append(state.GetAttribute(ctx, path.Root("limits"), &limits)...)
+	if diags.HasError() {
 		return diags
 	}
-	if !before.IsNull() && !before.IsUnknown() {
+	// Limits that the state does not have are somebody else's.
+	needResources, needLimits := missing(resources), effective.IsUnknown() || (effective.IsNull() && !limits.IsNull())
+	if !needResources && !needLimits {
 		return diags
 	}
-	counts, violations := poolResources(ctx, s, &x)
-	if counts == nil {
-		if len(violations) > 0 {
-			diags.AddAttributeWarning(path.Root("resources"), "Node Pool Resources Not Known", sentence(violations[0].Message))
-		}
-		diags.Append(state.SetAttribute(ctx, path.Root("resources"), types.MapNull(resourcesType))...)
-		return diags
+	machines, violations := poolBlueprints(ctx, s, &x)
+	if len(violations) > 0 {
+		diags.AddAttributeWarning(path.Root("resources"), "Node Pool Resources Not Known", sentence(violations[0].Message))
 	}
-	diags.Append(state.SetAttribute(ctx, path.Root("resources"), counts)...)
+	if needResources {
+		diags.Append(setResources(ctx, machines, state)...)
+	}
+	if needLimits {
+		value, _ := effectiveLimits(&x, machines)
+		diags.Append(state.SetAttribute(ctx, path.Root("effective_limits"), value)...)
+	}
 	return diags
+}
+
+func missing(v attr.Value) bool { return v.IsNull() || v.IsUnknown() }
+
+// setResources writes what the machines offer, or null where they are not known: a state has no unknown values.
+func setResources(ctx context.Context, machines []compiled, state *tfsdk.State) diag.Diagnostics {
+	if machines == nil {
+		return state.SetAttribute(ctx, path.Root("resources"), types.MapNull(resourcesType))
+	}
+	return state.SetAttribute(ctx, path.Root("resources"), resourcesOf(machines))
 }

@@ -34,7 +34,8 @@ func newNodePoolResource() resource.Resource {
 func (r *nodePoolResource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A node pool is a segment of the GPU fleet: one workload class, one node class, and the machines that it may launch. Nodes come when pods " +
-			"ask for them and go when they are empty. A plan computes what a node of each instance type will advertise, and refuses a pool whose nodes cannot exist.\n\n" +
+			"ask for them and go when they are empty. A plan computes what a node of each instance type will advertise and what the limits come to, and refuses a pool " +
+			"whose nodes cannot exist or could never be launched.\n\n" +
 			"Every attribute but the name can be changed in place. Deleting a pool waits until its last machine is confirmed terminated.",
 		Attributes: poolAttributes(ctx, r.kind),
 	}
@@ -79,6 +80,7 @@ func poolAttributes(ctx context.Context, k kind) map[string]schema.Attribute {
 				},
 			},
 		},
+		"limits": limitsAttribute(),
 		"labels": schema.MapAttribute{
 			Optional:            true,
 			ElementType:         types.StringType,
@@ -123,6 +125,7 @@ func taintsAttribute() schema.Attribute {
 // poolOutputs are what a workload needs to know of its pool. They change only with the configuration.
 func poolOutputs() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
+		"effective_limits": effectiveLimitsAttribute(),
 		"node_selector": schema.MapAttribute{
 			Computed:            true,
 			ElementType:         types.StringType,
@@ -160,12 +163,20 @@ func (r *nodePoolResource) ModifyPlan(ctx context.Context, req resource.ModifyPl
 		return
 	}
 	resp.Diagnostics.Append(setPoolOutputs(ctx, &x, resp.Plan.SetAttribute)...)
-	counts, violations := poolResources(ctx, r.session, &x)
-	for _, v := range violations {
-		addError(&resp.Diagnostics, attributePath(req.Plan.Schema.Type(), v.Path), "Impossible Node Pool", sentence(v.Message))
+	machines, violations := poolBlueprints(ctx, r.session, &x)
+	if machines != nil {
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("resources"), resourcesOf(machines))...)
 	}
-	if counts != nil {
-		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("resources"), counts)...)
+	if limits, known := effectiveLimits(&x, machines); known {
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("effective_limits"), limits)...)
+	}
+	refused, doubtful := checkLimits(&x, machines)
+	schema := req.Plan.Schema.Type()
+	for _, v := range append(violations, refused...) {
+		addError(&resp.Diagnostics, attributePath(schema, v.Path), "Impossible Node Pool", sentence(v.Message))
+	}
+	for _, v := range doubtful {
+		addWarning(&resp.Diagnostics, attributePath(schema, v.Path), "Limits Leave Machines Out", sentence(v.Message))
 	}
 }
 

@@ -195,8 +195,8 @@ func TestPlan_LeavesResourcesUnknownWhereALayoutIsNotKnownYet(t *testing.T) {
 	if err := planned.As(&attributes); err != nil {
 		t.Fatal(err)
 	}
-	if attributes["resources"].IsKnown() || !attributes["tolerations"].IsFullyKnown() {
-		t.Errorf("resources %v, tolerations %v", attributes["resources"], attributes["tolerations"])
+	if attributes["resources"].IsKnown() || attributes["effective_limits"].IsKnown() || !attributes["tolerations"].IsFullyKnown() {
+		t.Errorf("resources %v, sums of the limits %v, tolerations %v", attributes["resources"], attributes["effective_limits"], attributes["tolerations"])
 	}
 }
 

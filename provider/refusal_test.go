@@ -2,6 +2,7 @@ package provider
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -102,6 +103,45 @@ func TestPlan_RefusesWhatCannotExist(t *testing.T) {
 			}`, `"Training" is not one of Inference, Batch, Research`},
 		{"not a duration", classConfig(`verification = { timeout = "ten minutes" }`), `"ten minutes" is not a duration`},
 		{"a duration out of range", classConfig(`verification = { timeout = "3h" }`), `timeout must be from 1m to 2h`},
+		{"a strategy that there is not", classConfig(`sharing = { strategy = "MPS" }`), `sharing\.strategy: "MPS" is not one of Exclusive, MIG, TimeSlicing`},
+		{"time slicing without replicas", classConfig(`sharing = { strategy = "TimeSlicing" }`), `strategy TimeSlicing needs replicas`},
+		{"replicas of one", classConfig(`sharing = { strategy = "TimeSlicing", replicas = 1 }`), `sharing\.replicas: is 1; 2 to 128 are allowed`},
+		{"replicas of whole GPUs", classConfig(`sharing = { replicas = 4 }`), `two sharing strategies: replicas slice the time of GPUs`},
+		{"a renaming of whole GPUs", classConfig(`sharing = { rename_by_default = true }`), `renameByDefault and failRequestsGreaterThanOne belong to strategy TimeSlicing`},
+		{"a MIG strategy without MIG", classConfig(`sharing = { mig_strategy = "Single" }`), `migStrategy belongs to strategy MIG`},
+		{"a MIG strategy that there is not", layoutConfig + classConfig(`sharing = { strategy = "MIG", mig_strategy = "none", layouts = [gpufleet_mig_layout.small.name] }`), `sharing\.mig_strategy: "none" is not one of Mixed, Single`},
+		{"an empty MIG strategy", layoutConfig + classConfig(`sharing = { strategy = "MIG", mig_strategy = "", layouts = [gpufleet_mig_layout.small.name] }`), `sharing\.mig_strategy: "" is empty`},
+		{
+			"one name for instances of two kinds",
+			strings.Replace(layoutConfig, "count = 7 }", `count = 1 }, { profile = "3g.40gb", count = 1 }`, 1) +
+				classConfig(`sharing = { strategy = "MIG", mig_strategy = "Single", layouts = [gpufleet_mig_layout.small.name] }`) + poolConfig("p5.48xlarge", ""),
+			`machines\[0\]\.instance_types: .*Single advertises every MIG instance as nvidia.com/gpu, so every GPU must be cut alike`,
+		},
+		{"limits of nothing", classConfig("") + poolConfig("p5.48xlarge", `limits = {}`), `limits must have at least one of gpus, nodes and hourlyCost`},
+		{"a surge and no limit", classConfig("") + poolConfig("p5.48xlarge", `limits = { surge = 2 }`), `limits must have at least one of gpus, nodes and hourlyCost`},
+		{"no surge", classConfig("") + poolConfig("p5.48xlarge", `limits = { gpus = 8, surge = 0 }`), `limits\.surge: is 0; 1 to 100 are allowed`},
+		{"a limit below nothing", classConfig("") + poolConfig("p5.48xlarge", `limits = { nodes = -1 }`), `limits\.nodes: is -1; 0 to 100000 are allowed`},
+		{"a part of a GPU", classConfig("") + poolConfig("p5.48xlarge", `limits = { gpus = 8.5 }`), `limits\.gpus`},
+		{"an empty amount", classConfig("") + poolConfig("p5.48xlarge", `limits = { hourly_cost = "" }`), `limits\.hourly_cost: "" is not an amount of US dollars`},
+		{"not an amount", classConfig("") + poolConfig("p5.48xlarge", `limits = { hourly_cost = "$60" }`), `limits\.hourly_cost: "\$60" is not an amount of US dollars: write digits`},
+		{"an amount with an exponent", classConfig("") + poolConfig("p5.48xlarge", `limits = { hourly_cost = "1e3" }`), `"1e3" is not an amount of US dollars`},
+		{"an amount that is not whole millionths", classConfig("") + poolConfig("p5.48xlarge", `limits = { hourly_cost = 100 / 3 }`), `is not an amount of US dollars`},
+		{"fewer GPUs than any machine has", classConfig("") + poolConfig("p5.48xlarge", `limits = { gpus = 7 }`), `limits\.gpus: 7 is less than any machine of the pool has: the smallest, p5\.48xlarge, has 8 GPUs.*Set 8 or more`},
+		{ // C51: plan fails for max_hourly lower than the cheapest allowed SKU
+			"less than the cheapest machine costs",
+			classConfig("") + poolConfig(`g6e.48xlarge", "p5.48xlarge`, `limits = { hourly_cost = "30.13" }`),
+			`limits\.hourly_cost: \$30\.13/h is less than any machine of the pool costs: the cheapest, g6e\.48xlarge, costs \$30\.13118/h.*Set 30\.13118 or more`,
+		},
+		{ // C51: unknown price => refuse, not 0
+			"a machine whose price nobody knows under a limit of the cost",
+			classConfig("") + poolConfig(`p5.48xlarge", "p5e.48xlarge`, `limits = { hourly_cost = 1000 }`),
+			`machines\[0\]\.instance_types: the price of p5e\.48xlarge is not known, and does not count as nothing: limits\.hourly_cost would never let it launch`,
+		},
+		{
+			"limits that each machine passes another of",
+			classConfig("") + poolConfig(`g6.12xlarge", "p5.4xlarge`, `limits = { gpus = 1, hourly_cost = 5 }`),
+			`no machine of the pool is within all of the limits, .*g6\.12xlarge has 4 GPUs \(gpus is 1\), p5\.4xlarge costs \$6\.88/h \(hourly_cost is \$5\.00/h\)`,
+		},
 		{"an empty optional", classConfig(`sharing = { strategy = "" }`), `sharing\.strategy: "" is empty`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

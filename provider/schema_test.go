@@ -3,9 +3,11 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	tfprovider "github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -113,5 +115,31 @@ func TestSchema_DefaultsAreTheAPIs(t *testing.T) {
 	want := `{"cloud":{"aws":{"rootVolume":{"sizeGiB":100}}},"sharing":{"strategy":"Exclusive"},"verification":{"timeout":"10m0s"}}`
 	if string(got) != want {
 		t.Errorf("defaults of a class:\n got %s\nwant %s", got, want)
+	}
+
+	pool := mustExpand(t, newNodePoolResource(), withDefaults(t, newNodePoolResource(), map[string]any{
+		"name": "p", "workload": "Batch", "node_class": "c", "machines": []any{}, "limits": map[string]any{"gpus": 8},
+	}))
+	if got, err = json.Marshal(pool.spec["limits"]); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"gpus":8,"surge":1}`; string(got) != want {
+		t.Errorf("defaults of limits:\n got %s\nwant %s", got, want)
+	}
+}
+
+// What only the provider computes is never sent: the API server would refuse the field, or drop it without a word.
+func TestSchema_ComputedAttributesAreOutsideTheSpec(t *testing.T) {
+	for name, r := range resources(t) {
+		var computed []string
+		for attribute, a := range schemaOf(t, r).Attributes {
+			if a.IsComputed() && !a.IsOptional() {
+				computed = append(computed, attribute)
+			}
+		}
+		slices.Sort(computed)
+		if diff := cmp.Diff(kindOf(r).computed, computed); diff != "" {
+			t.Errorf("%s: outside the spec (-kind +schema):\n%s", name, diff)
+		}
 	}
 }

@@ -1,4 +1,5 @@
-# A pool of 8-GPU machines whose H100s are each cut into seven MIG instances.
+# Two pools: Inference on 8-GPU machines whose H100s are each cut into seven MIG instances, and Research on 4-GPU machines
+# whose L4s take four pods each.
 
 terraform {
   required_providers {
@@ -51,6 +52,29 @@ variable "ami" {
   type        = string
 }
 
+variable "inference_gpus" {
+  description = "Most physical GPUs that the inference pool may have; a p5.48xlarge has 8."
+  type        = number
+  default     = 8
+}
+
+# Where the machines of both classes come from.
+locals {
+  aws = {
+    subnets          = var.subnets
+    security_groups  = var.security_groups
+    instance_profile = var.instance_profile
+    ami              = { id = var.ami }
+
+    cluster = {
+      name                  = var.cluster_name
+      endpoint              = var.cluster_endpoint
+      certificate_authority = var.cluster_certificate_authority
+      service_cidr          = var.service_cidr
+    }
+  }
+}
+
 resource "gpufleet_mig_layout" "small" {
   name      = "h100-7x1g10gb"
   gpu_model = "H100-80GB-SXM"
@@ -61,23 +85,8 @@ resource "gpufleet_mig_layout" "small" {
 }
 
 resource "gpufleet_node_class" "h100_mig" {
-  name = "h100-mig"
-
-  cloud = {
-    aws = {
-      subnets          = var.subnets
-      security_groups  = var.security_groups
-      instance_profile = var.instance_profile
-      ami              = { id = var.ami }
-
-      cluster = {
-        name                  = var.cluster_name
-        endpoint              = var.cluster_endpoint
-        certificate_authority = var.cluster_certificate_authority
-        service_cidr          = var.service_cidr
-      }
-    }
-  }
+  name  = "h100-mig"
+  cloud = { aws = local.aws }
 
   sharing = {
     strategy = "MIG"
@@ -91,19 +100,54 @@ resource "gpufleet_node_pool" "inference" {
   node_class = gpufleet_node_class.h100_mig.name
 
   machines = [{ instance_types = ["p5.48xlarge"] }]
+
+  limits = { gpus = var.inference_gpus }
+}
+
+resource "gpufleet_node_class" "l4_shared" {
+  name  = "l4-shared"
+  cloud = { aws = local.aws }
+
+  sharing = {
+    strategy = "TimeSlicing"
+    replicas = 4
+  }
+}
+
+resource "gpufleet_node_pool" "research" {
+  name       = "research"
+  workload   = "Research"
+  node_class = gpufleet_node_class.l4_shared.name
+
+  machines = [{ instance_types = ["g6.12xlarge"] }]
 }
 
 output "node_selector" {
-  description = "What a pod of the pool carries as nodeSelector."
+  description = "What a pod of the inference pool carries as nodeSelector."
   value       = gpufleet_node_pool.inference.node_selector
 }
 
 output "tolerations" {
-  description = "What a pod of the pool carries as tolerations."
+  description = "What a pod of the inference pool carries as tolerations."
   value       = gpufleet_node_pool.inference.tolerations
 }
 
 output "resources" {
-  description = "What one node offers, by instance type."
+  description = "What one node of the inference pool offers, by instance type."
   value       = gpufleet_node_pool.inference.resources
+}
+
+output "research_node_selector" {
+  description = "What a pod of the research pool carries as nodeSelector."
+  value       = gpufleet_node_pool.research.node_selector
+}
+
+output "research_tolerations" {
+  description = "What a pod of the research pool carries as tolerations."
+  value       = gpufleet_node_pool.research.tolerations
+}
+
+output "research_resources" {
+  description = "What one node of the research pool offers, by instance type."
+  value       = gpufleet_node_pool.research.resources
 }

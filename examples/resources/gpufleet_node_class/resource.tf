@@ -30,3 +30,16 @@ resource "gpufleet_node_class" "h100_mig" {
   driver       = { min_version = "550" }
   verification = { timeout = "15m" }
 }
+
+# Four pods take turns on each GPU. Shares are called nvidia.com/gpu.shared, so that a pod that asks for nvidia.com/gpu
+# does not get one by chance.
+resource "gpufleet_node_class" "l4_shared" {
+  name  = "l4-shared"
+  cloud = gpufleet_node_class.h100_mig.cloud
+
+  sharing = {
+    strategy          = "TimeSlicing"
+    replicas          = 4
+    rename_by_default = true
+  }
+}
