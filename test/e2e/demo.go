@@ -60,7 +60,7 @@ func (n *narrator) play(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, step := range Incident() {
+	for _, step := range Story() {
 		if err := n.step(step.Title, func() (string, error) { return step.Do(ctx, scene) }); err != nil {
 			return err
 		}

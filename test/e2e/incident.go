@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
 
+// Story is the whole incident, from an empty cluster to an empty one.
+func Story() []Step {
+	return slices.Concat(Incident(), Limit(), []Step{
+		{"terraform destroy drains the pools and ends every machine", destroyed},
+	})
+}
+
 // Incident is the story that gpufleet exists for, first half: from an empty cluster to pods on a proved GPU node.
 func Incident() []Step {
 	return []Step{
@@ -30,7 +38,6 @@ func Incident() []Step {
 		{"both gates pass and the taint goes", verified},
 		{"the pods run, and none was bound before the node was proved", running},
 		{"the metrics endpoint tells the same", measured},
-		{"terraform destroy drains the pool and ends every machine", destroyed},
 	}
 }
 
@@ -330,5 +337,5 @@ func destroyed(ctx context.Context, s *Scene) (string, error) {
 	for _, entry := range books {
 		bill += entry.Dollars
 	}
-	return fmt.Sprintf("the region's books: %d instance ever, 0 left, $%.2f in all; no Node left", len(books), bill), nil
+	return fmt.Sprintf("the region's books: %d instances ever, 0 left, $%.2f in all; no Node left", len(books), bill), nil
 }

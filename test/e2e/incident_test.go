@@ -37,11 +37,11 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestC11_NoPodBindsBeforeTheLayoutIsThere plays the demo's story: among its steps is the order of the writes, matching
-// inventory before the taint goes, taint gone before the first binding.
-func TestC11_NoPodBindsBeforeTheLayoutIsThere(t *testing.T) {
+// TestStory_C11_C01 plays the demo's story. Among its steps are, for C11, the order of the writes: matching inventory before
+// the taint goes, taint gone before the first binding; and for C01 a reached limit, said in every place and cleared.
+func TestStory_C11_C01(t *testing.T) {
 	ctx, scene := start(t)
-	for _, step := range Incident() {
+	for _, step := range Story() {
 		ok := t.Run(step.Title, func(t *testing.T) {
 			observed, err := step.Do(ctx, scene)
 			if err != nil {

@@ -65,6 +65,7 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a limit holds through a burst, deleted claims and kills", func(t *testing.T) { limitThroughKills(ctx, t, scene) })
 }
 
 func (r refusal) run(ctx context.Context, t *testing.T, scene *Scene) {
@@ -95,7 +96,7 @@ func (r refusal) run(ctx context.Context, t *testing.T, scene *Scene) {
 		if err := scene.refused(ctx, node); err != nil {
 			t.Fatal(err)
 		}
-		if err := wait(ctx, pollEvery); err != nil {
+		if err := pause(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,17 +246,5 @@ func killedAfterLaunch(ctx context.Context, t *testing.T, scene *Scene) {
 	}
 	if of != 1 {
 		t.Errorf("the region's books show %d instances for claim %s, want one", of, claim.Name)
-	}
-}
-
-// wait lets time pass for things that must not happen.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

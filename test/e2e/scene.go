@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -173,6 +174,27 @@ func (s *Scene) Metric(ctx context.Context, series string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s has no series %s", s.Stack.MetricsURL, series)
+}
+
+// Sum adds up the series of a metric whose labels contain a text.
+func (s *Scene) Sum(ctx context.Context, metric, labels string) (float64, error) {
+	body, err := get(ctx, s.Stack.MetricsURL)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for line := range strings.SplitSeq(string(body), "\n") {
+		at := strings.LastIndex(line, " ")
+		if !strings.HasPrefix(line, metric+"{") || !strings.Contains(line, labels) || at < 0 {
+			continue
+		}
+		value, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %q: %w", line, err)
+		}
+		sum += value
+	}
+	return sum, nil
 }
 
 func get(ctx context.Context, url string) ([]byte, error) {

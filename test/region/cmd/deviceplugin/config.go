@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"sigs.k8s.io/yaml"
@@ -18,11 +17,11 @@ const (
 // that one which is not can be refused: the real plugin drops unknown keys in silence (its issue 1433), which hides what
 // this stand-in is there to show.
 type config struct {
-	Version   string `json:"version"`
-	Flags     flags  `json:"flags"`
-	Resources any    `json:"resources"`
-	Sharing   any    `json:"sharing"`
-	IMEX      any    `json:"imex"`
+	Version   string  `json:"version"`
+	Flags     flags   `json:"flags"`
+	Resources any     `json:"resources"`
+	Sharing   sharing `json:"sharing"`
+	IMEX      any     `json:"imex"`
 }
 
 type flags struct {
@@ -55,8 +54,5 @@ func parseConfig(data []byte) (config, error) {
 	default:
 		return config{}, fmt.Errorf("flags.migStrategy is %q: want %s, %s or %s", c.Flags.MIGStrategy, strategyNone, strategySingle, strategyMixed)
 	}
-	if c.Sharing != nil {
-		return config{}, errors.New("sharing is set: this stand-in does not share GPUs, leave it out")
-	}
-	return c, nil
+	return c, c.Sharing.check()
 }

@@ -38,5 +38,5 @@ func run(library, path string, out, warnings io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(counts)
+	return json.NewEncoder(out).Encode(config.Sharing.apply(counts))
 }
