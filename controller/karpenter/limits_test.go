@@ -3,6 +3,7 @@ package karpenter
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -344,16 +345,26 @@ func TestSimulation_FourPodsThatShareOneGPUStartOneNode(t *testing.T) {
 	}
 }
 
-// With one NodePool for both core would take the big machine (facts: it packs until only that is left).
+// With one NodePool for both core would take the big machine: it packs until only that is left. Both orders, so that none
+// comes of the names of the NodePools.
 func TestSimulation_KeepsThePreferenceOfMachines(t *testing.T) {
-	w := newWorld(t, exclusive, machines([]string{"g6.xlarge"}, []string{"p5.48xlarge"}))
-	claims := w.schedule(t, w.pods(8, "nvidia.com/gpu", 1))
-	if len(claims) != 8 {
-		t.Fatalf("%d claims, want 8", len(claims))
-	}
-	for _, options := range claims {
-		if fmt.Sprint(options) != "[g6.xlarge]" {
-			t.Errorf("a claim of %v, want g6.xlarge alone", options)
+	small, big := []string{"g6.xlarge"}, []string{"p5.48xlarge"}
+	for _, tc := range []struct {
+		order  [][]string
+		claims int
+	}{
+		{[][]string{small, big}, 8},
+		{[][]string{big, small}, 1},
+	} {
+		w := newWorld(t, exclusive, machines(tc.order...))
+		claims := w.schedule(t, w.pods(8, "nvidia.com/gpu", 1))
+		if len(claims) != tc.claims {
+			t.Errorf("%d claims by preference %v, want %d", len(claims), tc.order, tc.claims)
+		}
+		for _, options := range claims {
+			if !slices.Equal(options, tc.order[0]) {
+				t.Errorf("a claim of %v by preference %v", options, tc.order)
+			}
 		}
 	}
 }
