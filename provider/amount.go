@@ -4,12 +4,10 @@ import (
 	"context"
 	"math/big"
 	"regexp"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
 // isAmount reports whether a text is an amount of US dollars, as the API takes them.
@@ -22,12 +20,6 @@ func equalAmounts(a, b string) bool {
 	x, okX := new(big.Rat).SetString(a)
 	y, okY := new(big.Rat).SetString(b)
 	return okX && okY && x.Cmp(y) == 0
-}
-
-// spellAmount writes an amount as people do: 110.08, not 110.080000.
-func spellAmount(m ledger.Money) string {
-	digits := big.NewRat(int64(m), int64(ledger.Dollar)).FloatString(6)
-	return strings.TrimSuffix(strings.TrimRight(digits, "0"), ".")
 }
 
 // keepSpelling keeps the state's spelling of an amount that a configuration only spells anew: there is nothing to change.

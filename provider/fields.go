@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
 
 // field is where an attribute stands in an object's spec. Most follow from the name (apiField); these do not.
@@ -29,6 +31,10 @@ var durationAttributes = map[string]bool{"consolidate_after": true, "timeout": t
 // amountAttributes hold US dollars, as decimal numbers in strings: in floating point, 0.1 and 0.2 are not 0.3. They are
 // compared by value: 110.080 is 110.08.
 var amountAttributes = map[string]bool{"hourly_cost": true}
+
+// absentMeans is what the controller takes a field for that an object does not have. Where another client wrote the
+// object, that is no difference.
+var absentMeans = map[string]any{"surge": int64(v1alpha1.DefaultSurge)}
 
 // apiField is the JSON path of an attribute, e.g. instanceTypes for instance_types.
 func apiField(attribute string) []string {

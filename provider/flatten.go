@@ -62,6 +62,9 @@ func flattenField(attribute string, prior tftypes.Value, object map[string]any, 
 		}
 		v = plainDuration(v)
 	}
+	if v == nil {
+		v = absentMeans[attribute]
+	}
 	flat, err := flattenValue(prior, v, everything)
 	if err != nil {
 		return prior, fmt.Errorf("%s: %w", attribute, err)

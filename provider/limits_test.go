@@ -111,11 +111,11 @@ func TestPlan_WarnsOfLimitsThatLeaveMachinesOut(t *testing.T) {
 		{"no money, and no price either", map[string]any{"hourly_cost": "0.00"}, []any{"p5e.48xlarge"}, []string{"limits.hourly_cost: 0 launches nothing"}},
 		{
 			"only the smaller fits", map[string]any{"gpus": 7}, []any{"g6.12xlarge", "p5.48xlarge"},
-			[]string{"some machines of the pool are never launched within these limits: p5.48xlarge has 8 GPUs (gpus is 7)."},
+			[]string{"some machines of the pool are never launched within these limits: p5.48xlarge has 8 GPUs (the limit is 7)."},
 		},
 		{
 			"only the cheaper fits", map[string]any{"hourly_cost": "55.039999"}, []any{"g6.12xlarge", "p5.48xlarge"},
-			[]string{"some machines of the pool are never launched within these limits: p5.48xlarge costs $55.04/h (hourly_cost is $55.039999/h)."},
+			[]string{"some machines of the pool are never launched within these limits: p5.48xlarge costs $55.04/h (the limit is $55.039999/h)."},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,6 +220,27 @@ func TestRead_OfLimitsThatSomebodyElseSetIsNoDrift(t *testing.T) { // C65
 		resource.TestStep{Config: config, ConfigStateChecks: []statecheck.StateCheck{
 			statecheck.ExpectKnownValue(poolAddress, tfjsonpath.New("effective_limits"), knownvalue.Null()),
 		}},
+	)
+}
+
+// Whoever writes limits with kubectl may leave the surge out: the controller takes one, and so does the import.
+func TestImport_OfLimitsWithoutASurgePlansNothing(t *testing.T) {
+	api := newFakeAPI(t)
+	config := at(api.URL) + classConfig("") + poolConfig("p5.48xlarge", "limits = { gpus = 8 }")
+	withoutSurge := func() {
+		api.edit(t, poolKey, func(obj *unstructured.Unstructured) {
+			unstructured.RemoveNestedField(obj.Object, "spec", "limits", "surge")
+		})
+	}
+	imported := importStep(poolAddress, "inference")
+	imported.PreConfig = withoutSurge
+	run(t,
+		resource.TestStep{Config: config},
+		imported,
+		resource.TestStep{
+			PreConfig:    withoutSurge,
+			RefreshState: true, RefreshPlanChecks: resource.RefreshPlanChecks{PostRefresh: []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}},
+		},
 	)
 }
 

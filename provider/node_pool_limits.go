@@ -1,11 +1,7 @@
 package provider
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -108,7 +104,7 @@ func amounts(limits ledger.Limits, more ledger.Amounts) types.Object {
 		nodes = types.Int64Value(*limits.Nodes + more.Nodes)
 	}
 	if limits.HourlyCost != nil {
-		cost = types.StringValue(spellAmount(*limits.HourlyCost + more.HourlyCost))
+		cost = types.StringValue((*limits.HourlyCost + more.HourlyCost).Amount())
 	}
 	return types.ObjectValueMust(amountsType.AttrTypes, map[string]attr.Value{"gpus": gpus, "nodes": nodes, "hourly_cost": cost})
 }
@@ -119,119 +115,25 @@ func poolLimits(x *expanded, machines []compiled) (ledger.Limits, bool) {
 	if err != nil || pool.Spec.Limits == nil {
 		return ledger.Limits{}, false // ValidateConfig has said what is wrong.
 	}
-	blueprints := make([]v1alpha1.Blueprint, len(machines))
-	for i, m := range machines {
-		blueprints[i] = m.blueprint
-	}
-	limits, err := blueprint.Limits(pool, blueprints)
+	limits, err := blueprint.Limits(pool, blueprintsOf(machines))
 	return limits, err == nil
 }
 
 // checkLimits holds the pool's machines to its limits. What could never launch anything is refused; what may be meant so
-// is doubtful: a limit of 0, or one that only some of the machines fit.
+// is doubtful.
 func checkLimits(x *expanded, machines []compiled) (refused, doubtful []v1alpha1.Violation) {
 	limits, limited := poolLimits(x, machines)
-	if !limited {
+	pool, err := nodePool(x)
+	if !limited || err != nil {
 		return nil, nil
 	}
-	if doubtful = zeroLimits(limits); len(doubtful) > 0 || len(machines) == 0 {
-		return nil, doubtful
-	}
-	if refused = unpriced(limits, machines); len(refused) > 0 {
-		return refused, nil
-	}
-	for _, one := range []ledger.Limits{{GPUs: limits.GPUs}, {HourlyCost: limits.HourlyCost}} {
-		if beyond := outside(one, machines); len(beyond) == len(machines) {
-			refused = append(refused, tooLow(beyond))
-		}
-	}
-	if len(refused) > 0 {
-		return refused, nil
-	}
-	beyond := outside(limits, machines)
-	switch len(beyond) {
-	case 0:
-		return nil, nil
-	case len(machines):
-		return []v1alpha1.Violation{{Path: poolLimitsField, Message: "no machine of the pool is within all of the limits, so that nothing could ever be launched: " + inWords(beyond)}}, nil
-	default:
-		return nil, []v1alpha1.Violation{{Path: poolLimitsField, Message: "some machines of the pool are never launched within these limits: " + inWords(beyond)}}
-	}
+	return blueprint.CheckLimits(pool, blueprintsOf(machines), limits)
 }
 
-func zeroLimits(limits ledger.Limits) []v1alpha1.Violation {
-	var found []v1alpha1.Violation
-	for _, l := range []struct {
-		limit ledger.Limit
-		zero  bool
-	}{
-		{ledger.GPUs, limits.GPUs != nil && *limits.GPUs == 0},
-		{ledger.Nodes, limits.Nodes != nil && *limits.Nodes == 0},
-		{ledger.HourlyCost, limits.HourlyCost != nil && *limits.HourlyCost == 0},
-	} {
-		if l.zero {
-			found = append(found, v1alpha1.Violation{Path: limitPath(l.limit), Message: "0 launches nothing: nodes that run stay until they go, and none takes their place"})
-		}
+func blueprintsOf(machines []compiled) []v1alpha1.Blueprint {
+	blueprints := make([]v1alpha1.Blueprint, len(machines))
+	for i, m := range machines {
+		blueprints[i] = m.blueprint
 	}
-	return found
+	return blueprints
 }
-
-// unpriced are the machines that a limit of the cost refuses because nobody knows what they cost.
-func unpriced(limits ledger.Limits, machines []compiled) []v1alpha1.Violation {
-	var found []v1alpha1.Violation
-	for _, m := range machines {
-		if limits.HourlyCost == nil || blueprint.Machine(m.blueprint).HasPrice {
-			continue
-		}
-		found = append(found, v1alpha1.Violation{Path: m.path, Message: fmt.Sprintf("the price of %s is not known, and does not count as nothing: "+
-			"limits.hourly_cost would never let it launch. Leave it out, or limit gpus or nodes instead", m.blueprint.InstanceType)})
-	}
-	return found
-}
-
-// beyond is a machine that limits refuse even when there is no other, and why.
-type beyond struct {
-	instanceType string
-	refusal      *ledger.Refusal
-}
-
-// outside asks the rule of every launch, of a pool that has nothing yet.
-func outside(limits ledger.Limits, machines []compiled) []beyond {
-	nothing := ledger.Usage{Ready: true, Limits: limits}
-	var found []beyond
-	for _, m := range machines {
-		var refusal *ledger.Refusal
-		if errors.As(nothing.Fits(blueprint.Machine(m.blueprint)), &refusal) {
-			found = append(found, beyond{m.blueprint.InstanceType, refusal})
-		}
-	}
-	return found
-}
-
-// tooLow is a limit that every machine is beyond.
-func tooLow(all []beyond) v1alpha1.Violation {
-	smallest := slices.MinFunc(all, func(a, b beyond) int { return cmp.Compare(a.refusal.Asked, b.refusal.Asked) })
-	r := smallest.refusal
-	message := fmt.Sprintf("%d is less than any machine of the pool has: the smallest, %s, has %d GPUs, so that nothing could ever be launched. "+
-		"Set %d or more, name smaller machines, or set 0 to launch nothing", r.Value, smallest.instanceType, r.Asked, r.Asked)
-	if r.Limit == ledger.HourlyCost {
-		price := ledger.Money(r.Asked)
-		message = fmt.Sprintf("%s is less than any machine of the pool costs: the cheapest, %s, costs %s, so that nothing could ever be launched. "+
-			"Set %s or more, name cheaper machines, or set 0 to launch nothing", ledger.Money(r.Value), smallest.instanceType, price, spellAmount(price))
-	}
-	return v1alpha1.Violation{Path: limitPath(r.Limit), Message: message}
-}
-
-// inWords says of each machine by how much it is beyond the first limit that refuses it.
-func inWords(all []beyond) string {
-	words := make([]string, len(all))
-	for i, b := range all {
-		words[i] = fmt.Sprintf("%s has %d GPUs (gpus is %d)", b.instanceType, b.refusal.Asked, b.refusal.Value)
-		if b.refusal.Limit == ledger.HourlyCost {
-			words[i] = fmt.Sprintf("%s costs %s (hourly_cost is %s)", b.instanceType, ledger.Money(b.refusal.Asked), ledger.Money(b.refusal.Value))
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-func limitPath(limit ledger.Limit) string { return poolLimitsField + "." + limit.Field() }

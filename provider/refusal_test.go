@@ -135,12 +135,12 @@ func TestPlan_RefusesWhatCannotExist(t *testing.T) {
 		{ // C51: unknown price => refuse, not 0
 			"a machine whose price nobody knows under a limit of the cost",
 			classConfig("") + poolConfig(`p5.48xlarge", "p5e.48xlarge`, `limits = { hourly_cost = 1000 }`),
-			`machines\[0\]\.instance_types: the price of p5e\.48xlarge is not known, and does not count as nothing: limits\.hourly_cost would never let it launch`,
+			`machines\[0\]\.instance_types: the price of p5e\.48xlarge is not known, and does not count as nothing: a limit of the hourly cost would never let it launch`,
 		},
 		{
 			"limits that each machine passes another of",
 			classConfig("") + poolConfig(`g6.12xlarge", "p5.4xlarge`, `limits = { gpus = 1, hourly_cost = 5 }`),
-			`no machine of the pool is within all of the limits, .*g6\.12xlarge has 4 GPUs \(gpus is 1\), p5\.4xlarge costs \$6\.88/h \(hourly_cost is \$5\.00/h\)`,
+			`no machine of the pool is within all of the limits, .*g6\.12xlarge has 4 GPUs \(the limit is 1\), p5\.4xlarge costs \$6\.88/h \(the limit is \$5\.00/h\)`,
 		},
 		{"an empty optional", classConfig(`sharing = { strategy = "" }`), `sharing\.strategy: "" is empty`},
 	} {

@@ -186,6 +186,7 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 		refuse(pool, refusal.Reason, refusal.Error())
 		return nil
 	}
+	// The ledger learns the limits even where they are refused below: they hold back what was accepted before.
 	bounds, err := blueprint.Limits(pool, blueprints)
 	if err != nil {
 		return fmt.Errorf("reading the limits of pool %q: %w", pool.Name, err)
@@ -194,8 +195,13 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 	if usage := c.ledger.Usage(pool.Name); usage.Ready || pool.Spec.Limits == nil {
 		pool.Status.Limits = limits(usage)
 	}
+	refused, doubtful := blueprint.CheckLimits(pool, blueprints, bounds)
+	if len(refused) > 0 {
+		refuse(pool, v1alpha1.ReasonInvalidPool, invalid(pool, refused[0]).Error())
+		return nil
+	}
 	pool.Status.Blueprints = summaries(blueprints)
-	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid, accepted(blueprints))
+	setCondition(pool, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid, accepted(blueprints, doubtful))
 
 	err = c.apply(ctx, pool, blueprints, effective)
 	var conflict *conflictError
@@ -221,10 +227,7 @@ func refuse(pool *v1alpha1.GPUNodePool, reason, message string) {
 // compile returns the pool's Blueprints, or the *blueprint.Error of the first that cannot be.
 func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]v1alpha1.Blueprint, error) {
 	if violations := v1alpha1.ValidateGPUNodePool(&pool.Spec); len(violations) > 0 {
-		return nil, &blueprint.Error{
-			Reason: v1alpha1.ReasonInvalidPool, Object: v1alpha1.KindGPUNodePool + " " + pool.Name,
-			Path: violations[0].Path, Message: violations[0].Message,
-		}
+		return nil, invalid(pool, violations[0])
 	}
 	inputs, err := fleet.Of(ctx, c.client, pool)
 	if err != nil {
@@ -239,6 +242,13 @@ func (c *Controller) compile(ctx context.Context, pool *v1alpha1.GPUNodePool) ([
 		blueprints = append(blueprints, bp)
 	}
 	return blueprints, nil
+}
+
+// invalid is the error of a rule that the pool breaks by itself.
+func invalid(pool *v1alpha1.GPUNodePool, v v1alpha1.Violation) *blueprint.Error {
+	return &blueprint.Error{
+		Reason: v1alpha1.ReasonInvalidPool, Object: v1alpha1.KindGPUNodePool + " " + pool.Name, Path: v.Path, Message: v.Message,
+	}
 }
 
 // setReady says whether the pool can launch: its class is resolved, has a subnet in the pool's zones, and core takes its

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,6 +81,34 @@ func TestReconcile_ShowsWhatIsUsedOfEachLimit(t *testing.T) {
 	if diff := cmp.Diff(want, w.pool(t).Status.Limits); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// Nothing could ever be launched within 7 GPUs of machines with 8: said in the plan's words, and what was accepted before
+// is held to it.
+func TestReconcile_RefusesALimitThatNoMachineFits(t *testing.T) {
+	w := newWorld(t, limitedPool(16, 3, "120"))
+	w.reconcile(t)
+	w.counted(t)
+	pool := w.pool(t)
+	pool.Spec.Limits.GPUs = new(int64(7))
+	if err := w.client.Update(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	w.wantCondition(t, v1alpha1.ConditionAccepted, metav1.ConditionFalse, v1alpha1.ReasonInvalidPool, "GPUNodePool inference: spec.limits.gpus: 7 is less than any machine of the pool has: "+
+		"the smallest, p5.48xlarge, has 8 GPUs, so that nothing could ever be launched. Set 8 or more, name smaller machines, or set 0 to launch nothing")
+	usage := w.Controller.ledger.Usage(poolName)
+	if usage.Limits.GPUs == nil || *usage.Limits.GPUs != 7 {
+		t.Errorf("the ledger's limits are %+v", usage.Limits)
+	}
+}
+
+// A limit of 0 is how a pool is closed: it stands, and the condition says what it does.
+func TestReconcile_AcceptsALimitOfZeroAndSaysWhatItDoes(t *testing.T) {
+	w := newWorld(t, limitedPool(0, 3, "120"))
+	w.reconcile(t)
+	w.wantCondition(t, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonValid,
+		"p5.48xlarge offers nvidia.com/mig-1g.10gb: 56; spec.limits.gpus: 0 launches nothing: nodes that run stay until they go, and none takes their place")
 }
 
 // A controller that just started has not counted: that nothing is used would be a lie.

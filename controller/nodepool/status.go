@@ -36,10 +36,13 @@ func summaries(blueprints []v1alpha1.Blueprint) []v1alpha1.BlueprintSummary {
 }
 
 // accepted says in a sentence what a node of the pool offers.
-func accepted(blueprints []v1alpha1.Blueprint) string {
-	parts := make([]string, 0, len(blueprints))
+func accepted(blueprints []v1alpha1.Blueprint, doubtful []v1alpha1.Violation) string {
+	parts := make([]string, 0, len(blueprints)+len(doubtful))
 	for _, bp := range blueprints {
 		parts = append(parts, fmt.Sprintf("%s offers %s", bp.InstanceType, fleet.Words(bp.Resources)))
+	}
+	for _, v := range doubtful {
+		parts = append(parts, v.Path+": "+v.Message)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -44,3 +44,13 @@ func (m Money) String() string {
 	whole, part := micro/uint64(Dollar), fmt.Sprintf("%06d", micro%uint64(Dollar))
 	return fmt.Sprintf("%s$%d.%s%s/h", sign, whole, part[:2], strings.TrimRight(part[2:], "0"))
 }
+
+// Amount writes the number alone, as people do: 110.08, not 110.080000. A limit can be set to it.
+func (m Money) Amount() string {
+	sign, micro := "", uint64(m)
+	if m < 0 {
+		sign, micro = "-", uint64(-m)
+	}
+	digits := fmt.Sprintf("%s%d.%06d", sign, micro/uint64(Dollar), micro%uint64(Dollar))
+	return strings.TrimSuffix(strings.TrimRight(digits, "0"), ".")
+}

@@ -22,6 +22,19 @@ func TestMoney_IsWrittenInCentsAndExactly(t *testing.T) {
 	}
 }
 
+func TestMoney_AsAnAmountThatALimitCanBeSetTo(t *testing.T) {
+	for _, tc := range []struct {
+		money Money
+		want  string
+	}{
+		{0, "0"}, {55_040_000, "55.04"}, {100_000_000, "100"}, {30_131_180, "30.13118"}, {1, "0.000001"}, {-1_500_000, "-1.5"},
+	} {
+		if got := tc.money.Amount(); got != tc.want {
+			t.Errorf("%d: %s, want %s", tc.money, got, tc.want)
+		}
+	}
+}
+
 func TestDollars_AreNeverBelowZeroNorTooMany(t *testing.T) {
 	for _, tc := range []struct {
 		perHour float64

@@ -66,6 +66,14 @@ var badInputs = []badInput{
 		reason: v1alpha1.ReasonSKUMismatch,
 	},
 	{
+		name:   "a limit that no machine fits",
+		pool:   func(p *v1alpha1.GPUNodePool) { p.Spec.Limits = &v1alpha1.LimitsSpec{GPUs: new(int64(7))} },
+		hcl:    []string{"gpus = var.inference_gpus", "gpus = 7"},
+		path:   "limits",
+		words:  []string{"7 is less than any machine of the pool has", "p5.48xlarge", "8 GPUs", "Set 8 or more"},
+		reason: v1alpha1.ReasonInvalidPool,
+	},
+	{
 		name:   "a missing class",
 		class:  nil,
 		hcl:    []string{`gpufleet_node_class.h100_mig.name`, `"no-such-class"`},
