@@ -108,13 +108,20 @@ func (b *Books) refresh(ctx context.Context, pool string) error {
 	return nil
 }
 
-// count counts every pool anew and ends orphans.
+// count counts every pool anew and ends orphans. A pool that cannot be counted stays as it was, and launches nothing if it
+// never was; the others are not held up by it.
 func (b *Books) count(ctx context.Context) error {
 	var instances []cloud.Instance
 	var claims *karpv1.NodeClaimList
+	var unreadable error
 	pools := map[string]bool{}
-	err := b.ledger.Rebuild(func() (worlds map[string]ledger.World, err error) {
-		worlds, claims, instances, err = b.read(ctx)
+	err := b.ledger.Rebuild(func() (map[string]ledger.World, error) {
+		var err error
+		if instances, claims, err = b.read(ctx); err != nil {
+			return nil, err
+		}
+		var worlds map[string]ledger.World
+		worlds, unreadable, err = b.worlds(ctx, claims, instances)
 		for name := range worlds {
 			pools[name] = true
 		}
@@ -126,21 +133,31 @@ func (b *Books) count(ctx context.Context) error {
 	b.mu.Lock()
 	b.counted, b.pools = b.clock.Now(), pools
 	b.mu.Unlock()
-	return b.endOrphans(ctx, claims, instances)
+	return errors.Join(unreadable, b.endOrphans(ctx, claims, instances))
 }
 
 // read looks at the API server and the cloud themselves, claims last: an instance whose claim came after the cloud was
 // asked then is not taken for an orphan.
-func (b *Books) read(ctx context.Context) (map[string]ledger.World, *karpv1.NodeClaimList, []cloud.Instance, error) {
+func (b *Books) read(ctx context.Context) ([]cloud.Instance, *karpv1.NodeClaimList, error) {
 	instances, err := b.cloud.List(ctx, b.cluster)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("listing instances: %w", err)
+		return nil, nil, fmt.Errorf("listing instances: %w", err)
 	}
-	pools, claims := &v1alpha1.GPUNodePoolList{}, &karpv1.NodeClaimList{}
-	if err := errors.Join(b.live.List(ctx, pools), b.live.List(ctx, claims)); err != nil {
-		return nil, nil, nil, fmt.Errorf("listing pools and NodeClaims: %w", err)
+	claims := &karpv1.NodeClaimList{}
+	if err := b.live.List(ctx, claims); err != nil {
+		return nil, nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}
-	worlds := map[string]ledger.World{}
+	return instances, claims, nil
+}
+
+// worlds are what exists of each pool. The first error is of pools with a claim whose journal cannot be read: they are not
+// among the worlds.
+func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instances []cloud.Instance) (worlds map[string]ledger.World, unreadable, err error) {
+	pools := &v1alpha1.GPUNodePoolList{}
+	if err := b.live.List(ctx, pools); err != nil {
+		return nil, nil, fmt.Errorf("listing pools: %w", err)
+	}
+	worlds = map[string]ledger.World{}
 	for i := range pools.Items {
 		worlds[pools.Items[i].Name] = ledger.World{}
 	}
@@ -152,7 +169,9 @@ func (b *Books) read(ctx context.Context) (map[string]ledger.World, *karpv1.Node
 		}
 		entry, err := entryOf(&claims.Items[i])
 		if err != nil {
-			return nil, nil, nil, err
+			unreadable = errors.Join(unreadable, fmt.Errorf("pool %s cannot be counted: %w", name, err))
+			delete(worlds, name)
+			continue
 		}
 		world.Claims = append(world.Claims, entry)
 		worlds[name] = world
@@ -165,7 +184,7 @@ func (b *Books) read(ctx context.Context) (map[string]ledger.World, *karpv1.Node
 			worlds[instance.Claim.Pool] = world
 		}
 	}
-	return worlds, claims, instances, nil
+	return worlds, unreadable, nil
 }
 
 // entryOf is a claim as the ledger counts it.

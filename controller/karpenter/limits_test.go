@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -257,6 +259,35 @@ func TestBooks_CountFailsClosed(t *testing.T) {
 	}
 	if _, err := restarted.Create(t.Context(), w.claim(t, "a")); err == nil {
 		t.Error("launched without knowing what runs")
+	}
+}
+
+// Faults stay in their pool: one claim whose journal nobody can read keeps its own pool from launching, and no other.
+func TestBooks_CountTheOtherPoolsWhereAJournalCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	for name, journal := range map[string]string{"broken": "{not json", "fine": ""} {
+		pool := testPool()
+		pool.Name = name
+		claim := &karpv1.NodeClaim{ObjectMeta: objectMeta("claim-of-" + name)}
+		claim.Labels, claim.UID = map[string]string{v1alpha1.LabelPool: name}, types.UID("uid-"+name)
+		if journal != "" {
+			claim.Annotations = map[string]string{v1alpha1.AnnotationLaunch: journal}
+		}
+		for _, object := range []client.Object{pool, claim} {
+			if err := w.client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.ledger.SetLimits(name, ledger.Limits{})
+	}
+	err := w.books.count(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "pool broken cannot be counted") || !strings.Contains(err.Error(), "claim-of-broken") {
+		t.Errorf("the error is %v", err)
+	}
+	for name, ready := range map[string]bool{"broken": false, "fine": true, w.pool.Name: true} {
+		if got := w.ledger.Usage(name).Ready; got != ready {
+			t.Errorf("pool %s may launch: %t, want %t", name, got, ready)
+		}
 	}
 }
 

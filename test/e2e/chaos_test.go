@@ -19,28 +19,16 @@ const burst = 300
 // limitThroughKills asks for more machines than the limit allows while NodeClaims are deleted and the controller is
 // killed. At no look may the region have more machines than limit and surge, and what is left is the one of the limit.
 func limitThroughKills(ctx context.Context, t *testing.T, scene *Scene) {
-	watching, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	most, looks := 0, 0
-	wg.Go(func() {
-		for pause(watching) == nil {
-			books, err := scene.Books(watching)
-			if err != nil {
-				continue
-			}
-			looks++
-			most = max(most, len(alive(books)))
-		}
-	})
+	watch := scene.watchMachines(ctx)
+	defer watch.stop()
 	err := scene.scale(ctx, burst)
 	for round := 0; err == nil && round < 4; round++ {
 		err = scene.deleteClaimsAndKill(ctx, t, round)
 	}
-	stop()
-	wg.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
+	most, looks := watch.stop()
 	t.Logf("at most %d machines in %d looks", most, looks)
 	if most > mostMachines || looks == 0 {
 		t.Errorf("the region had %d machines at once in %d looks, limit and surge allow %d", most, looks, mostMachines)
@@ -59,6 +47,36 @@ func limitThroughKills(ctx context.Context, t *testing.T, scene *Scene) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// machineWatch looks at the region's books all the time.
+type machineWatch struct {
+	cancel      context.CancelFunc
+	done        sync.WaitGroup
+	most, looks int
+}
+
+func (s *Scene) watchMachines(ctx context.Context) *machineWatch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &machineWatch{cancel: cancel}
+	w.done.Go(func() {
+		for pause(ctx) == nil {
+			books, err := s.Books(ctx)
+			if err != nil {
+				continue
+			}
+			w.looks++
+			w.most = max(w.most, len(alive(books)))
+		}
+	})
+	return w
+}
+
+// stop returns the most machines that there were at once, and how often it looked.
+func (w *machineWatch) stop() (most, looks int) {
+	w.cancel()
+	w.done.Wait()
+	return w.most, w.looks
 }
 
 // deleteClaimsAndKill ends every node of the pool, and the controller in the middle of it, a little later each round:
