@@ -167,16 +167,11 @@ func doesNotFit(m Model, board uint32, lines []line, culprit, most int) string {
 }
 
 func freeSlices(m Model, board uint32) string {
-	var free []string
-	for i := range m.MemorySlices {
-		if board&(1<<i) == 0 {
-			free = append(free, fmt.Sprint(i))
-		}
-	}
+	free := m.free(board)
 	if len(free) == 0 {
 		return "(none)"
 	}
-	return strings.Join(free, ",")
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(free), "[]"), " ", ",")
 }
 
 // words writes a demand as people read it: "4g.40gb + 3 x 1g.10gb".

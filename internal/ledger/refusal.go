@@ -64,3 +64,14 @@ func (r *Refusal) unpriced() string {
 	}
 	return fmt.Sprintf("the prices of %d nodes that are not gone are not known, and do not count as nothing: nothing is added until they are gone or this limit is lifted", r.Unpriced)
 }
+
+// Words writes a quantity of the refusal's limit: 8, or $55.04/h.
+func (r *Refusal) Words(quantity int64) string { return r.Limit.words(quantity) }
+
+// Number writes a quantity as the limit could be set to it: 8, or 55.04.
+func (r *Refusal) Number(quantity int64) string {
+	if r.Limit == HourlyCost {
+		return Money(quantity).Amount()
+	}
+	return fmt.Sprint(quantity)
+}

@@ -41,6 +41,24 @@ const (
 // reasons are the limits.
 const ConditionLimitReached = "LimitReached"
 
+// Conditions of a pool that say what holds waiting pods back. Each is True only while it does: a pool in trouble that
+// nobody waits for is quiet.
+const (
+	// ConditionPodsHeld: pods wait for the pool. Its reason is the one that holds the most.
+	ConditionPodsHeld = "PodsHeld"
+	// ConditionCapacityUnavailable: the cloud keeps the pool from launching. Its reason is NoCapacity, QuotaExceeded or
+	// ReservationUnavailable.
+	ConditionCapacityUnavailable = "CapacityUnavailable"
+	// ConditionVerifyFailing: a node that could take the pods is not what was ordered. Its reason is NotVerified.
+	ConditionVerifyFailing = "VerifyFailing"
+)
+
+// ReasonLaunchRejected: the cloud takes a launch for wrong or not allowed. Another try would be refused too.
+const ReasonLaunchRejected = "LaunchRejected"
+
+// ReasonNothingHeld is the reason of each of them while it is False.
+const ReasonNothingHeld = "NothingHeld"
+
 // Reasons of LimitReached.
 const (
 	ReasonGPUs        = "GPUs"

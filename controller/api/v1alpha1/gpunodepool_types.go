@@ -199,6 +199,12 @@ type GPUNodePoolStatus struct {
 	// +listMapKey=reason
 	// +optional
 	Holds []Hold `json:"holds,omitempty"`
+	// Unavailable are the ways to buy a machine that the cloud has refused, and that are not tried until some time. Once that
+	// is over an entry says nothing any more.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +optional
+	Unavailable []UnavailableOffering `json:"unavailable,omitempty"`
 	// Nodes counts the pool's nodes. It is a pointer so that zeros are written the first time: a merge patch has only
 	// what changed.
 	// +optional
@@ -259,6 +265,24 @@ type Hold struct {
 	// Message says it with the numbers.
 	Message string `json:"message"`
 }
+
+// UnavailableOffering is a way to buy a machine that the cloud has refused.
+type UnavailableOffering struct {
+	InstanceType string       `json:"instanceType"`
+	Zone         string       `json:"zone"`
+	CapacityType CapacityType `json:"capacityType"`
+	// Reason is NoCapacity, QuotaExceeded or ReservationUnavailable; LaunchRejected where the cloud takes the request for
+	// wrong or not allowed.
+	Reason string `json:"reason"`
+	// Message is the cloud's code and words.
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
+	// Until is when it is tried again.
+	Until metav1.Time `json:"until"`
+}
+
+// MaxUnavailable is how many of them a pool shows.
+const MaxUnavailable = 100
 
 // NodeCounts counts the pool's nodes.
 type NodeCounts struct {
