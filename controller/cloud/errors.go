@@ -3,6 +3,8 @@ package cloud
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 )
 
 // ErrNotFound: the cloud does not know the instance.
@@ -61,4 +63,27 @@ func ClassOf(err error) Class {
 		return cloudErr.Class
 	}
 	return ClassTransient
+}
+
+// maxWords bounds what a cloud's words may take of a status.
+const maxWords = 400
+
+// accountPattern finds what tells whose account it is: an AWS account id, and the encoded message of a refused right.
+var accountPattern = regexp.MustCompile(`\b[0-9]{12}\b|Encoded authorization failure message: \S+`)
+
+// Words are what a failed call says to people: its code and the cloud's own words, without the account, in one line.
+func Words(err error) string {
+	words := err.Error()
+	var cloudErr *Error
+	if errors.As(err, &cloudErr) && cloudErr.Code != "" {
+		words = cloudErr.Code
+		if cloudErr.Message != "" {
+			words += ": " + cloudErr.Message
+		}
+	}
+	words = strings.Join(strings.Fields(accountPattern.ReplaceAllString(words, "(left out)")), " ")
+	if cut := []rune(words); len(cut) > maxWords {
+		words = string(cut[:maxWords]) + "..."
+	}
+	return words
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -60,6 +61,31 @@ func TestState_OnlyTerminatedIsGone(t *testing.T) {
 	} {
 		if state.Gone() != want.gone || state.Ending() != want.ending {
 			t.Errorf("%s: gone %t, ending %t; want %t, %t", state, state.Gone(), state.Ending(), want.gone, want.ending)
+		}
+	}
+}
+
+// C05: a message carries no account id.
+func TestWords_AreTheCodeAndTheCloudsOwnWithoutTheAccount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a quota": {
+			&Error{Class: ClassQuota, Operation: "RunInstances", Code: "VcpuLimitExceeded", Message: "You have requested more vCPU capacity than your current vCPU limit of 192 allows"},
+			"VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 192 allows",
+		},
+		"a role of an account": {
+			&Error{Code: "UnauthorizedOperation", Message: "User: arn:aws:sts::123456789012:assumed-role/x is not authorized. Encoded authorization failure message: AbC_-12"},
+			"UnauthorizedOperation: User: arn:aws:sts::(left out):assumed-role/x is not authorized. (left out)",
+		},
+		"several lines":     {&Error{Code: "InternalError", Message: "a\n  b"}, "InternalError: a b"},
+		"no cloud's error":  {errors.New("connection refused"), "connection refused"},
+		"more than it may":  {errors.New(strings.Repeat("x", 401)), strings.Repeat("x", 400) + "..."},
+		"wrapped by others": {fmt.Errorf("launching: %w", &Error{Code: "InsufficientInstanceCapacity"}), "InsufficientInstanceCapacity"},
+	} {
+		if got := Words(tc.err); got != tc.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, tc.want)
 		}
 	}
 }

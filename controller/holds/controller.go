@@ -3,10 +3,13 @@ package holds
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +17,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/notify"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -31,47 +36,66 @@ const (
 	idleAgain = 30 * time.Second
 )
 
-// Usages says what each pool uses of its limits.
-type Usages interface {
+// Supply says what the pools may still launch: what each uses of its limits, and what the cloud refuses now.
+type Supply interface {
 	Usage(pool string) ledger.Usage
+	// Unavailable are the ways to buy that the cloud has refused to a class and that are not tried now.
+	Unavailable(class string) []v1alpha1.UnavailableOffering
+}
+
+// Notices hears at each look what is held and what is not.
+type Notices interface {
+	Notify(notify.Notice)
 }
 
 // Controller reconciles what is held back from each GPUNodePool.
 type Controller struct {
 	client client.Client
-	usages Usages
-	clock  clock.PassiveClock
-	events *events
+	// live reads past the cache what only few pods need: quotas and resource claims.
+	live     client.Reader
+	supply   Supply
+	clock    clock.PassiveClock
+	events   *events
+	notices  Notices
+	expected *memory
 }
 
 // NewController returns a reconciler.
-func NewController(c client.Client, usages Usages, recorder record.EventRecorder, clk clock.PassiveClock) *Controller {
-	return &Controller{client: c, usages: usages, clock: clk, events: newEvents(recorder, clk)}
+func NewController(c client.Client, live client.Reader, supply Supply, recorder record.EventRecorder, notices Notices, clk clock.PassiveClock) *Controller {
+	return &Controller{
+		client: c, live: live, supply: supply, clock: clk, events: newEvents(recorder, clk), notices: notices, expected: newMemory(),
+	}
 }
 
 // Reconcile says what is held back from one pool. It takes a request, and not the pool, because the series of a pool must
-// go once more when the pool has gone: a look that was under way may have set them again.
+// go once more when the pool has gone: a look that was under way may have set them again. The request of no name is for
+// pods that are meant for pools of ours and name none that exists.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if request.Name == "" {
+		return c.strays(ctx)
+	}
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.client.Get(ctx, request.NamespacedName, pool); apierrors.IsNotFound(err) {
 		metrics.ForgetPool(request.Name)
-		return reconcile.Result{}, nil
+		c.expected.forget(request.Name)
+		return c.strays(ctx)
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading GPUNodePool %q: %w", request.Name, err)
 	}
-	usage := c.usages.Usage(pool.Name)
-	if !usage.Ready {
+	usage := c.supply.Usage(pool.Name)
+	if !usage.Ready && !refused(pool) {
 		// What was said before a restart stands until there is something to say.
 		return reconcile.Result{RequeueAfter: notReadyAgain}, nil
 	}
-	verdicts, err := c.decide(ctx, pool, usage)
+	seen, verdicts, err := c.decide(ctx, pool)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	held := summarize(verdicts)
-	measure(pool.Name, usage, held, c.clock.Now())
+	measure(seen, held, c.clock.Now())
+	c.notify(pool, held)
 	told := c.events.tellPods(pool.Name, held)
-	written, err := c.write(ctx, pool, usage, held)
+	written, err := c.write(ctx, pool, usage, held, seen.unavailable)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -85,51 +109,84 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: idleAgain}, nil
 }
 
-// decide returns the verdicts on the pods that wait for a pool. A pod that names other pools too is not held while one of
-// them can be expected to take it.
-func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool, usage ledger.Usage) ([]verdict, error) {
-	seen, err := c.look(ctx, pool, usage)
-	if err != nil {
-		return nil, err
-	}
-	verdicts := decide(seen)
-	others := map[string]map[types.UID]bool{}
-	for i := range verdicts {
-		if verdicts[i].refusal == nil {
-			continue
-		}
-		for _, other := range namedPools(verdicts[i].pod) {
-			if other == pool.Name {
-				continue
-			}
-			if _, looked := others[other]; !looked {
-				if others[other], err = c.expectedBy(ctx, other); err != nil {
-					return nil, err
-				}
-			}
-			if others[other][verdicts[i].pod.UID] {
-				verdicts[i] = verdict{pod: verdicts[i].pod, expected: true}
-			}
-		}
-	}
-	return verdicts, nil
+// refused says whether the pool is known to launch nothing as it is declared: then the ledger is never told of it.
+func refused(pool *v1alpha1.GPUNodePool) bool {
+	accepted := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionAccepted)
+	return accepted != nil && accepted.Status == metav1.ConditionFalse && accepted.ObservedGeneration == pool.Generation
 }
 
-// expectedBy are the pods that a pool can be expected to take.
-func (c *Controller) expectedBy(ctx context.Context, name string) (map[types.UID]bool, error) {
+// decide returns the verdicts on the pods that wait for a pool. A pod that names other pools too has the verdict of the
+// pool that is nearest to serving it, and only that pool speaks of it.
+func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool) (looked, []diagnose.Verdict, error) {
+	seen, err := c.look(ctx, pool)
+	if err != nil {
+		return looked{}, nil, err
+	}
+	verdicts := c.judge(seen)
+	others := map[string]map[string]diagnose.Verdict{}
+	var own []diagnose.Verdict
+	for _, v := range verdicts {
+		all := []diagnose.Verdict{v}
+		for _, name := range diagnose.NamedPools(v.Pod) {
+			if name == pool.Name || !v.Held() {
+				continue
+			}
+			if _, known := others[name]; !known {
+				if others[name], err = c.verdictsOf(ctx, name); err != nil {
+					return looked{}, nil, err
+				}
+			}
+			if other, found := others[name][string(v.Pod.UID)]; found {
+				all = append(all, other)
+			}
+		}
+		// In the order of names, so that of equals every pool finds the same.
+		slices.SortFunc(all, func(a, b diagnose.Verdict) int { return strings.Compare(a.Pool, b.Pool) })
+		if diagnose.Nearest(all).Pool == pool.Name {
+			own = append(own, v)
+		}
+	}
+	c.expected.keep(pool.Name, verdicts, c.clock.Now())
+	return seen, own, nil
+}
+
+// judge asks for the verdicts on what was looked at.
+func (c *Controller) judge(seen looked) []diagnose.Verdict {
+	cluster := seen.cluster
+	cluster.Now = c.clock.Now()
+	cluster.Expected = c.expected.of(seen.pool.Name, seen.pods, cluster.Now)
+	return diagnose.Decide(cluster, seen.pool, seen.pods)
+}
+
+// verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist or is not counted.
+func (c *Controller) verdictsOf(ctx context.Context, name string) (map[string]diagnose.Verdict, error) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, pool); apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("reading GPUNodePool %q: %w", name, err)
 	}
-	seen, err := c.look(ctx, pool, c.usages.Usage(name))
+	seen, err := c.look(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
-	expected := map[types.UID]bool{}
-	for _, each := range decide(seen) {
-		expected[each.pod.UID] = each.expected
+	verdicts := map[string]diagnose.Verdict{}
+	for _, v := range c.judge(seen) {
+		verdicts[string(v.Pod.UID)] = v
 	}
-	return expected, nil
+	return verdicts, nil
+}
+
+// notify says of every reason what it holds: also that it holds nothing, which may be the end of something.
+func (c *Controller) notify(pool *v1alpha1.GPUNodePool, h held) {
+	for _, reason := range v1alpha1.HoldReasons {
+		notice := notify.Notice{
+			Pool: pool.Name, Workload: string(pool.Spec.Workload), Reason: reason.Name, Command: "kubectl gpufleet explain pool " + pool.Name,
+		}
+		if group := h.of(reason.Name); group != nil {
+			notice.Held, notice.Pods, notice.GPUs = true, len(group.pods), int(group.gpus)
+			notice.Since, notice.Message, notice.Remedy = group.since, group.message(), group.remedy()
+		}
+		c.notices.Notify(notice)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
@@ -45,7 +46,7 @@ func TestC01_AFullPoolSaysItInAllPlacesWithinOneReconcile(t *testing.T) {
 	}
 	wantLines(t, w.said.take(),
 		"GPUNodePool inf Warning LimitReached "+words+" for 1 waiting pod",
-		"Pod second Warning LimitReached pool inf: "+words)
+		"Pod second Warning LimitReached pool inf: "+words+"; raise limits.gpus of GPUNodePool inf to 2 or more, or wait until a machine of the pool is gone")
 	wantSeries(t, "inf", map[string]float64{
 		"gpufleet_pool_limit_reached{limit=GPUs}":                1,
 		"gpufleet_pool_held_pods{reason=LimitReached}":           1,
@@ -150,7 +151,7 @@ func TestReconcile_TellsEachPodOnceAndAgainAfterAnHour(t *testing.T) {
 	w.said.take()
 	w.create(t, newPod("third", "inf", list(gpu, 1)))
 	w.reconcile(t, "inf")
-	wantLines(t, w.said.take(), "Pod third Warning LimitReached pool inf: limit gpus 1 is reached: 1 in use, 1 asked")
+	wantLines(t, w.said.take(), "Pod third Warning LimitReached pool inf: limit gpus 1 is reached: 1 in use, 1 asked; raise limits.gpus of GPUNodePool inf to 2 or more, or wait until a machine of the pool is gone")
 	w.clock.Step(59 * time.Minute)
 	w.reconcile(t, "inf")
 	wantLines(t, w.said.take())
@@ -170,7 +171,7 @@ func TestReconcile_SaysAnotherLimit(t *testing.T) {
 	w.wantHeld(t, "inf", "Nodes", 1)
 	wantLines(t, w.said.take(),
 		"GPUNodePool inf Warning LimitReached limit nodes 1 is reached: 1 in use, 1 asked for 1 waiting pod",
-		"Pod second Warning LimitReached pool inf: limit nodes 1 is reached: 1 in use, 1 asked")
+		"Pod second Warning LimitReached pool inf: limit nodes 1 is reached: 1 in use, 1 asked; raise limits.nodes of GPUNodePool inf to 2 or more, or wait until a machine of the pool is gone")
 	if _, still := series(t, "inf")["gpufleet_pool_limit_reached{limit=GPUs}"]; still {
 		t.Error("the series of a limit that was lifted is still there")
 	}
@@ -249,8 +250,8 @@ func TestReconcile_LeavesWhatWasSaidUntilTheLedgerHasCounted(t *testing.T) {
 	w := full(t)
 	w.reconcile(t, "inf")
 	w.said.take()
-	restarted := NewController(w.client, ledger.New(), w.said, w.clock)
-	w.Controller = restarted
+	w.ledger = ledger.New()
+	w.restart(w.client)
 	if again := w.reconcile(t, "inf"); again != time.Second {
 		t.Errorf("looks again after %s, want 1s until the ledger is ready", again)
 	}
@@ -264,17 +265,18 @@ func TestReconcile_ForgetsAPoolThatIsGone(t *testing.T) {
 	if err := w.client.Delete(t.Context(), w.pool(t, "inf")); err != nil {
 		t.Fatal(err)
 	}
-	if again := w.reconcile(t, "inf"); again != 0 {
-		t.Errorf("looks again after %s at a pool that is gone", again)
-	}
+	w.reconcile(t, "inf")
 	if left := series(t, "inf"); len(left) > 0 {
 		t.Errorf("series are left: %v", left)
 	}
 }
 
-func TestReconcile_HoldsNothingForAPoolThatLaunchesNothing(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, w *world){
-		"it is going": func(t *testing.T, w *world) {
+func TestReconcile_SaysOfAPoolThatLaunchesNothingWhy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(t *testing.T, w *world)
+		want   string
+	}{
+		"it is going": {func(t *testing.T, w *world) {
 			pool := w.pool(t, "inf")
 			pool.Finalizers = []string{v1alpha1.FinalizerPool}
 			if err := w.client.Update(t.Context(), pool); err != nil {
@@ -283,39 +285,59 @@ func TestReconcile_HoldsNothingForAPoolThatLaunchesNothing(t *testing.T) {
 			if err := w.client.Delete(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"its class is gone": func(t *testing.T, w *world) {
+		}, "it is being deleted"},
+		"its class is gone": {func(t *testing.T, w *world) {
 			if err := w.client.Delete(t.Context(), whole()); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"an instance type is unknown": func(t *testing.T, w *world) {
+		}, `node class "whole" does not exist: declare it, or name one that does`},
+		"an instance type is unknown": {func(t *testing.T, w *world) {
 			pool := w.pool(t, "inf")
 			pool.Spec.Machines = append(pool.Spec.Machines, v1alpha1.MachineSpec{InstanceTypes: []string{"g9.huge"}})
 			if err := w.client.Update(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-		},
-		"its class has no zone": func(t *testing.T, w *world) {
+		}, "GPUNodePool inf: spec.machines[1].instanceTypes[0]: instance type g9.huge is not a known GPU instance type"},
+		"its class has no zone": {func(t *testing.T, w *world) {
 			pool := w.pool(t, "inf")
 			pool.Spec.Zones = []string{"us-east-1f"}
 			if err := w.client.Update(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-		},
+		}, "no subnet of GPUNodeClass whole is known in the pool's zones"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := full(t)
-			change(t, w)
+			tc.change(t, w)
 			w.reconcile(t, "inf")
-			w.wantHeld(t, "inf", "", 0)
-			wantLines(t, w.said.take())
+			holds := w.pool(t, "inf").Status.Holds
+			if len(holds) != 1 || holds[0].Reason != v1alpha1.HoldPoolNotReady || holds[0].Pods != 1 || !strings.HasPrefix(holds[0].Message, tc.want) {
+				t.Errorf("holds are %+v, want PoolNotReady: %s", holds, tc.want)
+			}
+			if lines := w.said.take(); len(lines) != 2 {
+				t.Errorf("events are %q, want one on the pool and one on the pod", lines)
+			}
 			wantSeries(t, "inf", map[string]float64{"gpufleet_pool_used{limit=GPUs}": 1, "gpufleet_pool_hourly_cost_dollars": 1})
 		})
 	}
 }
 
-func TestReconcile_APodThatNamesTwoPoolsIsHeldOnlyIfBothHoldIt(t *testing.T) {
+// The ledger is never told of a pool that was not accepted since the controller started.
+func TestReconcile_SaysWhyAPoolThatWasNeverAcceptedHoldsItsPods(t *testing.T) {
+	lost := newPool("lost", "nowhere", "g6.xlarge")
+	lost.Status.Conditions = []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse, Reason: "ClassNotFound", ObservedGeneration: 3}}
+	w := newWorld(t, lost, newPod("pod", "lost", list(gpu, 1)))
+	w.reconcile(t, "lost")
+	holds := w.pool(t, "lost").Status.Holds
+	if len(holds) != 1 || holds[0].Reason != v1alpha1.HoldPoolNotReady || !strings.HasPrefix(holds[0].Message, `node class "nowhere" does not exist`) {
+		t.Errorf("holds are %+v", holds)
+	}
+	if _, told := series(t, "lost")["gpufleet_pool_used{limit=GPUs}"]; told {
+		t.Error("says what is used of a pool that nobody has counted")
+	}
+}
+
+func TestReconcile_APodThatNamesTwoPoolsIsHeldOnlyIfBothHoldItAndOneSpeaks(t *testing.T) {
 	either := func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = nil
 		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -333,9 +355,9 @@ func TestReconcile_APodThatNamesTwoPoolsIsHeldOnlyIfBothHoldIt(t *testing.T) {
 	w.reconcile(t, "a")
 	w.wantHeld(t, "a", "GPUs", 1)
 	w.reconcile(t, "b")
-	w.wantHeld(t, "b", "GPUs", 1)
-	if lines := w.said.take(); len(lines) != 4 {
-		t.Errorf("events are %q, want one on each pool and the pod told of each", lines)
+	w.wantHeld(t, "b", "", 0)
+	if lines := w.said.take(); len(lines) != 2 {
+		t.Errorf("events are %q, want one on the pool that speaks and one on the pod", lines)
 	}
 }
 
@@ -351,5 +373,140 @@ func TestReconcile_SaysAPriceThatIsNotKnown(t *testing.T) {
 	}
 	wantSeries(t, "inf", map[string]float64{
 		"gpufleet_pool_limit{limit=HourlyCost}": 60, "gpufleet_pool_headroom{limit=HourlyCost}": 0, "gpufleet_pool_limit_reached{limit=HourlyCost}": 1,
+	})
+}
+
+// A pod whose pool is gone still hears why it waits; there is no pool to say it on.
+func TestReconcile_TellsThePodsOfAPoolThatIsGone(t *testing.T) {
+	w := full(t)
+	if err := w.client.Delete(t.Context(), w.pool(t, "inf")); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.reconcile(t, "inf"); again != 5*time.Second {
+		t.Errorf("looks again after %s, want 5s while a pod waits", again)
+	}
+	wantLines(t, w.said.take(), "Pod second Warning SelectorMismatch no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; there is none at all; "+
+		"declare a GPUNodePool, and select it by gpufleet.dev/pool")
+	wantSeries(t, "", map[string]float64{"gpufleet_pool_held_pods{reason=SelectorMismatch}": 1})
+	w.create(t, newPool("inf", "whole", "g6.xlarge"))
+	w.reconcile(t, "")
+	wantSeries(t, "", map[string]float64{"gpufleet_pool_held_pods{reason=SelectorMismatch}": 0})
+}
+
+// A GPU pod that does not say that it is meant for us is ours to explain only where nobody else could serve it, and after
+// others have had their time.
+func TestStrays_APodThatNamesNothingOfOurs(t *testing.T) {
+	anywhere := func(p *corev1.Pod) { p.Spec.NodeSelector, p.Spec.Tolerations = nil, nil }
+	others := newNode(newClaim("other", "", "p5.48xlarge", nil), list(gpu, 8), func(n *corev1.Node) { n.Labels = nil })
+	foreign := &karpv1.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}
+	foreign.Spec.Template.Spec.NodeClassRef = &karpv1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "EC2NodeClass", Name: "x"}
+	for name, tc := range map[string]struct {
+		objects []client.Object
+		waited  time.Duration
+		want    int
+	}{
+		"for five minutes":                 {nil, 5 * time.Minute, 1},
+		"not yet so long":                  {nil, 5*time.Minute - time.Second, 0},
+		"where other nodes have GPUs":      {[]client.Object{others}, time.Hour, 0},
+		"where another Karpenter may help": {[]client.Object{foreign}, time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(tc.objects, newPool("inf", "whole", "g6.xlarge"), newPod("lost", "", list(gpu, 1), anywhere), newPod("cpu", "", list("cpu", 1), anywhere))...)
+			w.clock.Step(tc.waited)
+			w.reconcile(t, "")
+			if lines := w.said.take(); len(lines) != tc.want {
+				t.Errorf("events are %q, want %d", lines, tc.want)
+			}
+		})
+	}
+}
+
+// What the cloud refuses stands on the pool, for the command line, and in the conditions.
+func TestReconcile_SaysWhatTheCloudRefuses(t *testing.T) {
+	w := newWorld(t, newPool("inf", "whole", "g6.xlarge"), whole(), newPod("pod", "inf", list(gpu, 1)))
+	w.count(t, "inf", ledger.Limits{})
+	until := metav1.NewTime(began.Add(3 * time.Minute))
+	refused := func(zone, reason, message string) v1alpha1.UnavailableOffering {
+		return v1alpha1.UnavailableOffering{InstanceType: "g6.xlarge", Zone: zone, CapacityType: "on-demand", Reason: reason, Message: message, Until: until}
+	}
+	w.unavailable = []v1alpha1.UnavailableOffering{
+		refused("us-east-1a", "QuotaExceeded", "VcpuLimitExceeded: 8 vCPUs"), refused("us-east-1b", "NoCapacity", "InsufficientInstanceCapacity: none"),
+		refused("us-east-1c", "NoCapacity", "in a zone that the class does not have"),
+		{InstanceType: "p5.48xlarge", Zone: "us-east-1a", CapacityType: "on-demand", Reason: "NoCapacity", Message: "another pool's"},
+	}
+	w.reconcile(t, "inf")
+	pool := w.pool(t, "inf")
+	if got := pool.Status.Unavailable; len(got) != 2 || got[0].Zone != "us-east-1a" || got[1].Reason != "NoCapacity" || !got[1].Until.Time.Equal(until.Time) {
+		t.Errorf("unavailable are %+v", got)
+	}
+	for kind, want := range map[string]string{
+		"CapacityUnavailable": "True QuotaExceeded", "PodsHeld": "True QuotaExceeded", "LimitReached": "False WithinLimits", "VerifyFailing": "False NothingHeld",
+	} {
+		condition := meta.FindStatusCondition(pool.Status.Conditions, kind)
+		if condition == nil || string(condition.Status)+" "+condition.Reason != want {
+			t.Errorf("%s is %+v, want %s", kind, condition, want)
+		}
+	}
+	const words = "the cloud refuses g6.xlarge on-demand in us-east-1a until 12:03:00: VcpuLimitExceeded: 8 vCPUs (no other of the 2 ways to buy it is open)"
+	wantLines(t, w.said.take(), "GPUNodePool inf Warning QuotaExceeded "+words+" (1 waiting pod)",
+		"Pod pod Warning QuotaExceeded pool inf: "+words+"; raise the quota with the cloud, or let the pool use another purchase option or instance type")
+	wantSeries(t, "inf", map[string]float64{"gpufleet_pool_held_pods{reason=QuotaExceeded}": 1, "gpufleet_pool_held_pods{reason=NoCapacity}": 0})
+	if notice := w.notices.last["inf QuotaExceeded"]; !notice.Held || notice.Pods != 1 || notice.GPUs != 1 || notice.Command != "kubectl gpufleet explain pool inf" {
+		t.Errorf("notice is %+v", notice)
+	}
+	if notice := w.notices.last["inf NoCapacity"]; notice.Held {
+		t.Errorf("notice is %+v, want none held", notice)
+	}
+
+	w.unavailable = nil
+	w.reconcile(t, "inf")
+	wantLines(t, w.said.take(), "GPUNodePool inf Normal NothingHeld QuotaExceeded holds no waiting pod back any more")
+	if condition := meta.FindStatusCondition(w.pool(t, "inf").Status.Conditions, "CapacityUnavailable"); condition.Status != metav1.ConditionFalse {
+		t.Errorf("CapacityUnavailable is %+v after the end", condition)
+	}
+}
+
+// A pod that a raised limit frees is given the time of a launch, however long it waited before.
+func TestReconcile_APodThatIsExpectedForTooLongIsHeldBySomethingElse(t *testing.T) {
+	w := full(t)
+	w.reconcile(t, "inf")
+	w.clock.Step(time.Hour)
+	w.ledger.SetLimits("inf", gpus(2))
+	w.reconcile(t, "inf")
+	if holds := w.pool(t, "inf").Status.Holds; len(holds) > 0 {
+		t.Errorf("holds are %+v right after the limit was raised", holds)
+	}
+	w.clock.Step(5*time.Minute + time.Second)
+	w.reconcile(t, "inf")
+	holds := w.pool(t, "inf").Status.Holds
+	if len(holds) != 1 || holds[0].Reason != v1alpha1.HoldOther || !strings.HasPrefix(holds[0].Message, "a machine may be launched for the pod, and none is, for longer than 5m0s") {
+		t.Errorf("holds are %+v, want Other", holds)
+	}
+	w.clock.Step(time.Minute)
+	w.reconcile(t, "inf")
+	if holds := w.pool(t, "inf").Status.Holds; len(holds) != 1 || holds[0].Reason != v1alpha1.HoldOther {
+		t.Errorf("holds are %+v a minute later, want Other still", holds)
+	}
+}
+
+// C77: free GPUs that no pod can use are seen as such.
+func TestReconcile_MeasuresFragmentation(t *testing.T) {
+	objects := []client.Object{newPool("inf", "whole", "p5.48xlarge"), whole(), newPod("large", "inf", list(gpu, 8))}
+	var machines []ledger.Machine
+	for i := range 4 {
+		claim := newClaim(fmt.Sprintf("node-%d", i), "inf", "p5.48xlarge", nil)
+		objects = append(objects, claim, newNode(claim, list(gpu, 8, "pods", 110)), newPod(fmt.Sprintf("small-%d", i), "inf", list(gpu, 6), on(claim.Name)))
+		machines = append(machines, boards(8))
+	}
+	w := newWorld(t, objects...)
+	w.count(t, "inf", gpus(32), machines...)
+	w.reconcile(t, "inf")
+	holds := w.pool(t, "inf").Status.Holds
+	if len(holds) != 1 || holds[0].Reason != "Fragmented" || holds[0].Message != "the pod needs nvidia.com/gpu: 8 on one node; 8 are free in total, and 2 on the node that has the most (1 waiting pod)" {
+		t.Errorf("holds are %+v", holds)
+	}
+	wantSeries(t, "inf", map[string]float64{
+		"gpufleet_pool_free{resource=nvidia.com/gpu}": 8, "gpufleet_pool_largest_free_block{resource=nvidia.com/gpu}": 2,
+		"gpufleet_pool_fragmentation_ratio{resource=nvidia.com/gpu}": 0.75,
 	})
 }

@@ -3,14 +3,12 @@ package holds
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -41,8 +39,9 @@ type about struct {
 }
 
 type telling struct {
-	limit ledger.Limit
-	at    time.Time
+	reason string
+	limit  ledger.Limit
+	at     time.Time
 }
 
 func newEvents(recorder record.EventRecorder, clk clock.PassiveClock) *events {
@@ -52,20 +51,27 @@ func newEvents(recorder record.EventRecorder, clk clock.PassiveClock) *events {
 	}
 }
 
-// tellPods tells each pod that is held which pool and limit hold it. It returns false where the pace left some over.
+// tellPods tells each pod that is held why, and by which pool. It returns false where the pace left some over.
 func (e *events) tellPods(pool string, h held) bool {
-	for _, limit := range h.limits {
-		for _, each := range limit.pods {
-			key, now := about{pod: each.pod.UID, pool: pool}, e.clock.Now()
-			last, known := e.told.Get(key)
-			if known && last.(telling).limit == limit.refusal.Limit && now.Sub(last.(telling).at) < sayAgain {
-				continue
+	for _, g := range h.groups {
+		for _, each := range g.pods {
+			cause := each.Causes[0]
+			now := telling{reason: cause.Reason, at: e.clock.Now()}
+			if cause.Limit != nil {
+				now.limit = cause.Limit.Limit
+			}
+			key := about{pod: each.Pod.UID, pool: pool}
+			if last, known := e.told.Get(key); known {
+				before := last.(telling)
+				if before.reason == now.reason && before.limit == now.limit && now.at.Sub(before.at) < sayAgain {
+					continue
+				}
 			}
 			if !e.pace.TryAccept() {
 				return false
 			}
-			e.recorder.Event(each.pod, corev1.EventTypeWarning, v1alpha1.HoldLimitReached, each.refusal.Error())
-			e.told.Add(key, telling{limit: limit.refusal.Limit, at: now})
+			e.recorder.Event(each.Pod, severity(cause.Reason), cause.Reason, cause.Message+"; "+cause.Remedy)
+			e.told.Add(key, now)
 		}
 	}
 	return true

@@ -29,6 +29,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/notify"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -51,9 +52,12 @@ var began = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 // world is a cluster of objects with the reconciler over it, and the ledger.
 type world struct {
 	*Controller
-	clock  *clocktesting.FakeClock
-	ledger *ledger.Ledger
-	said   *recorder
+	clock   *clocktesting.FakeClock
+	ledger  *ledger.Ledger
+	said    *recorder
+	notices *notices
+	// unavailable are the ways to buy that the cloud refuses.
+	unavailable []v1alpha1.UnavailableOffering
 	// beforeWrite runs before each write of a status.
 	beforeWrite func()
 	writes      int
@@ -61,10 +65,11 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	w := &world{clock: clocktesting.NewFakeClock(began), ledger: ledger.New(), said: &recorder{}}
+	w := &world{clock: clocktesting.NewFakeClock(began), ledger: ledger.New(), said: &recorder{}, notices: &notices{}}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.GPUNodePool{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&corev1.Pod{}, waitsFor, waitsForPools).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				if before := w.beforeWrite; before != nil {
@@ -75,7 +80,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 			},
 		}).Build()
-	w.Controller = NewController(c, w.ledger, w.said, w.clock)
+	w.restart(c)
 	t.Cleanup(func() {
 		for _, each := range objects {
 			if pool, is := each.(*v1alpha1.GPUNodePool); is {
@@ -84,6 +89,28 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		}
 	})
 	return w
+}
+
+// restart makes a reconciler that remembers nothing.
+func (w *world) restart(c client.Client) {
+	w.Controller = NewController(c, c, w, w.said, w.notices, w.clock)
+}
+
+// Usage and Unavailable are the reconciler's Supply.
+func (w *world) Usage(pool string) ledger.Usage { return w.ledger.Usage(pool) }
+
+func (w *world) Unavailable(string) []v1alpha1.UnavailableOffering {
+	return slices.Clone(w.unavailable)
+}
+
+// notices keeps what was last notified of each pool and reason.
+type notices struct{ last map[string]notify.Notice }
+
+func (n *notices) Notify(notice notify.Notice) {
+	if n.last == nil {
+		n.last = map[string]notify.Notice{}
+	}
+	n.last[notice.Pool+" "+notice.Reason] = notice
 }
 
 // count tells the ledger what a pool may have and which machines it has: launched claims.

@@ -4,162 +4,181 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 )
 
 // shared reads what the cache holds without a copy: thousands of pods are read at each look, and none is written.
 const shared = client.UnsafeDisableDeepCopy
 
+// looked is a pool at one moment.
+type looked struct {
+	pool    diagnose.Pool
+	cluster diagnose.Cluster
+	// pods are those that wait and name the pool.
+	pods []*corev1.Pod
+	// blocks are what its verified nodes had left, before any waiting pod was thought of on them.
+	blocks []diagnose.Block
+	// unavailable are the pool's ways to buy that the cloud refuses now.
+	unavailable []v1alpha1.UnavailableOffering
+}
+
 // look reads a pool at one moment.
-func (c *Controller) look(ctx context.Context, pool *v1alpha1.GPUNodePool, usage ledger.Usage) (seen, error) {
-	offers, err := c.offers(ctx, pool)
+func (c *Controller) look(ctx context.Context, pool *v1alpha1.GPUNodePool) (looked, error) {
+	source, err := c.source(ctx, pool)
 	if err != nil {
-		return seen{}, err
+		return looked{}, err
 	}
-	pods, err := c.waiting(ctx, pool.Name)
-	if err != nil || len(pods) == 0 || len(offers) == 0 {
-		return seen{usage: usage, offers: offers}, err
+	seen := looked{}
+	if seen.pods, err = c.waiting(ctx, pool.Name); err != nil {
+		return looked{}, err
 	}
-	places, err := c.places(ctx, pool.Name, offers)
-	return seen{usage: usage, offers: offers, places: places, pods: pods}, err
+	if seen.pool, err = diagnose.Assemble(source); err != nil {
+		return looked{}, err
+	}
+	seen.blocks = diagnose.Blocks(seen.pool)
+	seen.unavailable = source.Pool.Status.Unavailable
+	seen.cluster, err = c.claimsOf(ctx, seen.pods)
+	return seen, err
 }
 
-// offers are what the pool may launch: nothing while it is going, or is not accepted, or its class has no zone.
-func (c *Controller) offers(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]offer, error) {
-	if !pool.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
+// source reads what a pool is put together from. The pool that it returns is a copy with the ways to buy that are closed
+// now in its status.
+func (c *Controller) source(ctx context.Context, pool *v1alpha1.GPUNodePool) (diagnose.Source, error) {
+	usage := c.supply.Usage(pool.Name)
+	source := diagnose.Source{Pool: pool.DeepCopy(), Usage: &usage}
 	inputs, err := fleet.Of(ctx, c.client, pool)
-	if fleet.Unusable(err) {
-		return nil, nil
+	if err != nil && !fleet.Unusable(err) {
+		return source, err
 	}
-	if err != nil {
-		return nil, err
+	if inputs.Class != nil {
+		source.Class, source.Layouts = &inputs.Class.GPUNodeClass, inputs.Layouts
 	}
-	var offers []offer
-	for _, instanceType := range inputs.InstanceTypes() {
-		bp, err := inputs.Blueprint(instanceType)
-		if fleet.Unusable(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		offers = append(offers, newOffer(inputs, bp))
-	}
-	return offers, nil
-}
-
-func newOffer(inputs fleet.Pool, bp v1alpha1.Blueprint) offer {
-	most := bp.Resources.DeepCopy()
-	made := offer{blueprint: bp, machine: blueprint.Machine(bp), most: most}
-	kind, known := machine.Lookup(bp.InstanceType)
-	if known {
-		// All of the machine: a little of it is the kubelet's, so these are bounds from above.
-		most[corev1.ResourceCPU] = *resource.NewQuantity(int64(kind.VCPU), resource.DecimalSI)
-		most[corev1.ResourceMemory] = *resource.NewQuantity(kind.MemoryMiB<<20, resource.BinarySI)
-	}
-	for _, subnet := range inputs.Zones() {
-		for _, capacityType := range blueprint.Defaults(inputs.Pool).CapacityTypes {
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
-				corev1.LabelInstanceTypeStable: bp.InstanceType,
-				corev1.LabelOSStable:           string(corev1.Linux),
-				corev1.LabelArchStable:         kind.Arch,
-				corev1.LabelTopologyZone:       subnet.Zone,
-				karpv1.CapacityTypeLabelKey:    string(capacityType),
-			}}}
-			for key, value := range bp.Labels {
-				node.Labels[key] = value
-			}
-			made.nodes = append(made.nodes, node)
-		}
-	}
-	return made
-}
-
-// waiting are the pods that name the pool and that the scheduler has found no node for.
-func (c *Controller) waiting(ctx context.Context, pool string) ([]*corev1.Pod, error) {
-	unbound := &corev1.PodList{}
-	if err := c.client.List(ctx, unbound, client.MatchingFields{"spec.nodeName": ""}, shared); err != nil {
-		return nil, fmt.Errorf("listing pods that no node is found for: %w", err)
-	}
-	var pods []*corev1.Pod
-	for i := range unbound.Items {
-		pod := &unbound.Items[i]
-		if waits(pod) && slices.Contains(namedPools(pod), pool) {
-			pods = append(pods, pod)
-		}
-	}
-	return pods, nil
-}
-
-// places are the pool's machines, those that can be expected to take pods: not those that are going.
-func (c *Controller) places(ctx context.Context, pool string, offers []offer) ([]*place, error) {
-	claims, nodes := &karpv1.NodeClaimList{}, &corev1.NodeList{}
-	ofPool := client.MatchingLabels{v1alpha1.LabelPool: pool}
-	if err := c.client.List(ctx, claims, ofPool); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims of pool %q: %w", pool, err)
+	source.Pool.Status.Unavailable = unavailable(c.supply.Unavailable(pool.Spec.NodeClassRef.Name), inputs)
+	claims, nodes, gpuNodes := &karpv1.NodeClaimList{}, &corev1.NodeList{}, &v1alpha1.GPUNodeList{}
+	ofPool := client.MatchingLabels{v1alpha1.LabelPool: pool.Name}
+	if err := c.client.List(ctx, claims, ofPool, shared); err != nil {
+		return source, fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
 	}
 	if err := c.client.List(ctx, nodes, ofPool, shared); err != nil {
-		return nil, fmt.Errorf("listing nodes of pool %q: %w", pool, err)
+		return source, fmt.Errorf("listing nodes of pool %q: %w", pool.Name, err)
 	}
-	joined := map[string]*corev1.Node{}
-	for i := range nodes.Items {
-		joined[nodes.Items[i].Spec.ProviderID] = &nodes.Items[i]
+	if err := c.client.List(ctx, gpuNodes, shared); err != nil {
+		return source, fmt.Errorf("listing GPUNodes: %w", err)
 	}
-	var places []*place
 	for i := range claims.Items {
-		claim := &claims.Items[i]
-		var node *corev1.Node
-		if id := claim.Status.ProviderID; id != "" {
-			node = joined[id]
+		source.Claims = append(source.Claims, claimOf(&claims.Items[i]))
+	}
+	for i := range nodes.Items {
+		source.Nodes = append(source.Nodes, &nodes.Items[i])
+	}
+	for i := range gpuNodes.Items {
+		if gpuNodes.Items[i].Spec.Pool == pool.Name {
+			source.GPUNodes = append(source.GPUNodes, &gpuNodes.Items[i])
 		}
-		switch {
-		case !claim.DeletionTimestamp.IsZero():
-		case node == nil:
-			places = append(places, onItsWay(claim, offers))
-		case !node.DeletionTimestamp.IsZero() || node.Spec.Unschedulable:
-		default:
-			there, err := c.podsOn(ctx, node.Name)
-			if err != nil {
-				return nil, err
+	}
+	source.Bound, err = c.bound(ctx, nodes)
+	return source, err
+}
+
+// unavailable are those of the pool's own instance types, zones and capacity types.
+func unavailable(all []v1alpha1.UnavailableOffering, inputs fleet.Pool) []v1alpha1.UnavailableOffering {
+	if inputs.Class == nil {
+		return nil
+	}
+	var zones []string
+	for _, subnet := range inputs.Zones() {
+		zones = append(zones, subnet.Zone)
+	}
+	types := inputs.InstanceTypes()
+	own := slices.DeleteFunc(all, func(o v1alpha1.UnavailableOffering) bool {
+		return !slices.Contains(types, o.InstanceType) || !slices.Contains(zones, o.Zone)
+	})
+	return own[:min(len(own), v1alpha1.MaxUnavailable)]
+}
+
+// claimOf is what matters of a NodeClaim.
+func claimOf(claim *karpv1.NodeClaim) diagnose.Claim {
+	return diagnose.Claim{
+		Name: claim.Name, Labels: claim.Labels, Types: instanceTypes(claim), ProviderID: claim.Status.ProviderID,
+		Taints: claim.Spec.Taints, Requests: claim.Spec.Resources.Requests, Allocatable: claim.Status.Allocatable,
+		Leaving: !claim.DeletionTimestamp.IsZero(),
+	}
+}
+
+// instanceTypes are what a claim may become, or has become.
+func instanceTypes(claim *karpv1.NodeClaim) []string {
+	if chosen := claim.Labels[corev1.LabelInstanceTypeStable]; chosen != "" {
+		return []string{chosen}
+	}
+	for _, requirement := range claim.Spec.Requirements {
+		if requirement.Key == corev1.LabelInstanceTypeStable && requirement.Operator == corev1.NodeSelectorOpIn {
+			return requirement.Values
+		}
+	}
+	return nil
+}
+
+// bound are the pods that hold something of each of some nodes.
+func (c *Controller) bound(ctx context.Context, nodes *corev1.NodeList) (func(string) []*corev1.Pod, error) {
+	there, now := map[string][]*corev1.Pod{}, c.clock.Now()
+	for i := range nodes.Items {
+		name, pods := nodes.Items[i].Name, &corev1.PodList{}
+		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}, shared); err != nil {
+			return nil, fmt.Errorf("listing pods on node %q: %w", name, err)
+		}
+		for j := range pods.Items {
+			if diagnose.Holds(&pods.Items[j], now) {
+				there[name] = append(there[name], &pods.Items[j])
 			}
-			places = append(places, joinedPlace(claim, node, there, offers))
 		}
 	}
-	return places, nil
+	return func(node string) []*corev1.Pod { return there[node] }, nil
 }
 
-// podsOn are the pods that hold something of a node. A pod that is on its way out gives it back within its grace period;
-// one that stays longer holds it after all.
-func (c *Controller) podsOn(ctx context.Context, node string) ([]*corev1.Pod, error) {
-	bound := &corev1.PodList{}
-	if err := c.client.List(ctx, bound, client.MatchingFields{"spec.nodeName": node}, shared); err != nil {
-		return nil, fmt.Errorf("listing pods on node %q: %w", node, err)
+// waiting are the pods that wait for a pool.
+func (c *Controller) waiting(ctx context.Context, pool string) ([]*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := c.client.List(ctx, list, client.MatchingFields{waitsFor: pool}, shared); err != nil {
+		return nil, fmt.Errorf("listing pods that wait: %w", err)
 	}
-	var pods []*corev1.Pod
-	for i := range bound.Items {
-		pod := &bound.Items[i]
-		if !finished(pod) && !leavesInTime(pod, c.clock.Now()) {
-			pods = append(pods, pod)
+	return pointers(list.Items), nil
+}
+
+// claimsOf reads what resource claims of some pods are decided from. It is read past the cache, and only where a pod has
+// a claim: few do, and a cluster that does not serve them must not keep the controller from starting.
+func (c *Controller) claimsOf(ctx context.Context, pods []*corev1.Pod) (diagnose.Cluster, error) {
+	var cluster diagnose.Cluster
+	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return len(pod.Spec.ResourceClaims) > 0 }) {
+		return cluster, nil
+	}
+	quotas, claims, templates := &corev1.ResourceQuotaList{}, &resourcev1.ResourceClaimList{}, &resourcev1.ResourceClaimTemplateList{}
+	classes, slicesOf := &resourcev1.DeviceClassList{}, &resourcev1.ResourceSliceList{}
+	for _, list := range []client.ObjectList{quotas, claims, templates, classes, slicesOf} {
+		if err := c.live.List(ctx, list); err != nil && !notServed(err) {
+			return cluster, fmt.Errorf("reading what resource claims are decided from: %w", err)
 		}
 	}
-	return pods, nil
+	cluster.Quotas, cluster.Claims, cluster.Templates = pointers(quotas.Items), pointers(claims.Items), pointers(templates.Items)
+	cluster.Classes, cluster.Slices = pointers(classes.Items), pointers(slicesOf.Items)
+	return cluster, nil
 }
 
-// leavesInTime: the API server puts the end of the grace period into the deletion timestamp.
-func leavesInTime(pod *corev1.Pod, now time.Time) bool {
-	return pod.DeletionTimestamp != nil && !now.After(pod.DeletionTimestamp.Time)
+func notServed(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
 }

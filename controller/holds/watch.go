@@ -2,6 +2,7 @@ package holds
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,23 +19,68 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 )
 
 // gather is how long changes are gathered before a pool is looked at. The queue holds a pool once, at the earliest time
 // that was asked for, so 5,000 pods that begin to wait are at most four looks a second.
 const gather = 250 * time.Millisecond
 
+// waitsFor is an index of pods that wait: by each pool that one names, and all that are ours to explain by anyPool.
+const (
+	waitsFor = "gpufleet.dev/waits-for"
+	anyPool  = "*"
+)
+
+// waitsForPools are a pod's values in the index. Thousands may wait, and a look at one pool should not pass over the pods of
+// all others.
+func waitsForPools(o client.Object) []string {
+	if pod, is := o.(*corev1.Pod); !is || !diagnose.Waits(pod) {
+		return nil
+	}
+	pools := poolsOf(o)
+	if len(pools) == 0 {
+		return nil
+	}
+	return append(slices.Clone(pools), anyPool)
+}
+
 // Register adds the reconciler to a manager.
-func (c *Controller) Register(_ context.Context, m manager.Manager) error {
-	itself := func(o client.Object) []string { return []string{o.GetName()} }
-	ofClaim := func(o client.Object) []string { return []string{o.GetLabels()[v1alpha1.LabelPool]} }
-	ofPod := func(o client.Object) []string { return namedPools(o.(*corev1.Pod)) }
+func (c *Controller) Register(ctx context.Context, m manager.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, waitsFor, waitsForPools); err != nil {
+		return fmt.Errorf("indexing pods that wait: %w", err)
+	}
+	// A pool that comes or goes decides of pods that name it.
+	itself := func(o client.Object) []string { return []string{o.GetName(), ""} }
+	ofClaim := func(o client.Object) []string { return ofOne(o.GetLabels()[v1alpha1.LabelPool]) }
+	ofGPUNode := func(o client.Object) []string { return ofOne(o.(*v1alpha1.GPUNode).Spec.Pool) }
 	return ctrl.NewControllerManagedBy(m).
 		Named("holds").
 		Watches(&v1alpha1.GPUNodePool{}, gathered(itself)).
 		Watches(&karpv1.NodeClaim{}, gathered(ofClaim)).
-		Watches(&corev1.Pod{}, gathered(ofPod), builder.WithPredicates(podChanges())).
+		Watches(&v1alpha1.GPUNode{}, gathered(ofGPUNode)).
+		Watches(&corev1.Pod{}, gathered(poolsOf), builder.WithPredicates(podChanges())).
 		Complete(c)
+}
+
+// ofOne is the pool of an object; none of an object that is not ours.
+func ofOne(pool string) []string {
+	if pool == "" {
+		return nil
+	}
+	return []string{pool}
+}
+
+// poolsOf are the pools that a pod names. One that names none is for the request of no name, if it asks for GPUs.
+func poolsOf(o client.Object) []string {
+	pod := o.(*corev1.Pod)
+	if named := diagnose.NamedPools(pod); len(named) > 0 {
+		return named
+	}
+	if diagnose.AsksGPUs(diagnose.Cluster{}, pod) || diagnose.Meant(pod) {
+		return []string{""}
+	}
+	return nil
 }
 
 // gathered asks for a look at the pools of an object, a little later.
@@ -43,9 +89,7 @@ func gathered(pools func(client.Object) []string) handler.EventHandler {
 	ask := func(q queue, objects ...client.Object) {
 		for _, object := range objects {
 			for _, name := range pools(object) {
-				if name != "" {
-					q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, gather)
-				}
+				q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}, gather)
 			}
 		}
 	}
@@ -59,59 +103,17 @@ func gathered(pools func(client.Object) []string) handler.EventHandler {
 // podChanges lets through what changes a verdict: a pod begins or ceases to wait, or gives back what it holds of a node.
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return waits(e.Object.(*corev1.Pod)) },
+		CreateFunc: func(e event.CreateEvent) bool { return diagnose.Waits(e.Object.(*corev1.Pod)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-			return waits(before) != waits(after) || ending(before) != ending(after)
+			return diagnose.Waits(before) != diagnose.Waits(after) || ending(before) != ending(after)
 		},
 		DeleteFunc:  func(event.DeleteEvent) bool { return true },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }
 
-// waits says whether the scheduler has found no node for a pod. A pod that others are evicted for has been found one; one
-// with a scheduling gate has not been looked at.
-func waits(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || ending(pod) {
-		return false
-	}
-	scheduled := podScheduled(pod)
-	return scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable
-}
-
-func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
 // ending says whether a pod has run its course or is on its way out.
-func ending(pod *corev1.Pod) bool { return finished(pod) || !pod.DeletionTimestamp.IsZero() }
-
-func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// namedPools are the pools that a pod asks for, by its node selector or a required node affinity.
-func namedPools(pod *corev1.Pod) []string {
-	var pools []string
-	if name := pod.Spec.NodeSelector[v1alpha1.LabelPool]; name != "" {
-		pools = append(pools, name)
-	}
-	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return pools
-	}
-	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		for _, expression := range term.MatchExpressions {
-			if expression.Key == v1alpha1.LabelPool && expression.Operator == corev1.NodeSelectorOpIn {
-				pools = append(pools, expression.Values...)
-			}
-		}
-	}
-	slices.Sort(pools)
-	return slices.Compact(pools)
+func ending(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || !pod.DeletionTimestamp.IsZero()
 }

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 )
 
 func TestWaits_IsOfPodsThatTheSchedulerFoundNoNodeFor(t *testing.T) {
@@ -19,18 +21,21 @@ func TestWaits_IsOfPodsThatTheSchedulerFoundNoNodeFor(t *testing.T) {
 		change func(*corev1.Pod)
 		want   bool
 	}{
-		"unschedulable":               {func(*corev1.Pod) {}, true},
-		"not looked at yet":           {func(p *corev1.Pod) { p.Status.Conditions = nil }, false},
-		"behind a scheduling gate":    {func(p *corev1.Pod) { p.Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated }, false},
-		"scheduled":                   {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue }, false},
-		"bound":                       {func(p *corev1.Pod) { p.Spec.NodeName = "node-1" }, false},
-		"others are evicted for it":   {func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-1" }, false},
-		"on its way out":              {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: began} }, false},
-		"failed before it was bound":  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
-		"another condition is not it": {func(p *corev1.Pod) { p.Status.Conditions[0].Type = corev1.PodReady }, false},
+		"unschedulable":     {func(*corev1.Pod) {}, true},
+		"not looked at yet": {func(p *corev1.Pod) { p.Status.Conditions = nil }, false},
+		"behind a scheduling gate": {func(p *corev1.Pod) {
+			p.Status.Conditions[0].Reason, p.Spec.SchedulingGates = corev1.PodReasonSchedulingGated, []corev1.PodSchedulingGate{{Name: "queue"}}
+		}, true},
+		"another scheduler has not looked": {func(p *corev1.Pod) { p.Spec.SchedulerName, p.Status.Conditions = "kai-scheduler", nil }, true},
+		"scheduled":                        {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue }, false},
+		"bound":                            {func(p *corev1.Pod) { p.Spec.NodeName = "node-1" }, false},
+		"others are evicted for it":        {func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-1" }, false},
+		"on its way out":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: began} }, false},
+		"failed before it was bound":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+		"another condition is not it":      {func(p *corev1.Pod) { p.Status.Conditions[0].Type = corev1.PodReady }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := waits(newPod("pod", "inf", nil, tc.change)); got != tc.want {
+			if got := diagnose.Waits(newPod("pod", "inf", nil, tc.change)); got != tc.want {
 				t.Errorf("waits: %t, want %t", got, tc.want)
 			}
 		})
@@ -63,7 +68,7 @@ func TestNamedPools_AreThoseOfTheSelectorAndOfRequiredAffinity(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := namedPools(newPod("pod", tc.selector, nil, tc.change)); !slices.Equal(got, tc.want) {
+			if got := diagnose.NamedPools(newPod("pod", tc.selector, nil, tc.change)); !slices.Equal(got, tc.want) {
 				t.Errorf("names %v, want %v", got, tc.want)
 			}
 		})
@@ -97,7 +102,7 @@ func TestPodChanges_AreThoseThatChangeAVerdict(t *testing.T) {
 func TestGathered_FiveThousandPodsAreOneLook(t *testing.T) {
 	queue := priorityqueue.New[reconcile.Request]("holds")
 	defer queue.ShutDown()
-	handler := gathered(func(o client.Object) []string { return namedPools(o.(*corev1.Pod)) })
+	handler := gathered(func(o client.Object) []string { return diagnose.NamedPools(o.(*corev1.Pod)) })
 	asked := time.Now()
 	for i := range 5000 {
 		pod := newPod(fmt.Sprint(i), "inf", nil)
@@ -129,13 +134,23 @@ func TestGathered_ListedAndDeletedObjectsAskToo(t *testing.T) {
 	}
 }
 
-func TestGathered_AsksForNoPoolWithoutAName(t *testing.T) {
-	queue := priorityqueue.New[reconcile.Request]("holds-unnamed")
-	defer queue.ShutDown()
-	handler := gathered(func(client.Object) []string { return []string{""} })
-	handler.Create(t.Context(), event.CreateEvent{Object: newPod("pod", "", nil)}, queue)
-	queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Name: "last"}}, 2*gather)
-	if request, _ := queue.Get(); request.Name != "last" {
-		t.Errorf("looks at %q", request.Name)
+// Pods on CPU nodes never make us look.
+func TestPoolsOf_APodThatAsksForNoGPUAndNamesNoPoolIsNobodys(t *testing.T) {
+	anywhere := func(p *corev1.Pod) { p.Spec.NodeSelector, p.Spec.Tolerations = nil, nil }
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want []string
+	}{
+		"it names a pool":            {newPod("pod", "inf", list(gpu, 1)), []string{"inf"}},
+		"it names one, for its CPUs": {newPod("pod", "inf", list("cpu", 1)), []string{"inf"}},
+		"it names none":              {newPod("pod", "", list(gpu, 1), anywhere), []string{""}},
+		"it asks for CPUs":           {newPod("pod", "", list("cpu", 1), anywhere), nil},
+	} {
+		if got := poolsOf(tc.pod); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	if got := ofOne(""); got != nil {
+		t.Errorf("an object of no pool is of %q", got)
 	}
 }

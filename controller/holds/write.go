@@ -16,24 +16,20 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
-// write brings the pool's holds and its LimitReached condition up to date, and says a change of the condition as an event.
-// It returns false where somebody else wrote the pool meanwhile. The condition stands in a list with those of the nodepool
+// write brings the pool's holds and the conditions that follow from them up to date, and says what changed as events. It
+// returns false where somebody else wrote the pool meanwhile. The conditions stand in a list with those of the nodepool
 // reconciler, and a merge patch replaces a list whole: the resource version is the lock that keeps theirs.
-func (c *Controller) write(ctx context.Context, pool *v1alpha1.GPUNodePool, usage ledger.Usage, h held) (bool, error) {
+func (c *Controller) write(ctx context.Context, pool *v1alpha1.GPUNodePool, usage ledger.Usage, h held, unavailable []v1alpha1.UnavailableOffering) (bool, error) {
 	stored := pool.DeepCopy()
-	before := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionLimitReached)
-	condition := metav1.Condition{
-		Type: v1alpha1.ConditionLimitReached, Status: metav1.ConditionFalse, Reason: h.reason(), Message: h.message(),
-		ObservedGeneration: pool.Generation,
+	for _, condition := range conditions(h) {
+		condition.ObservedGeneration = pool.Generation
+		before := meta.FindStatusCondition(stored.Status.Conditions, condition.Type)
+		if before == nil || before.Status != condition.Status {
+			condition.LastTransitionTime = metav1.NewTime(c.clock.Now())
+		}
+		meta.SetStatusCondition(&pool.Status.Conditions, condition)
 	}
-	if len(h.limits) > 0 {
-		condition.Status = metav1.ConditionTrue
-	}
-	if before == nil || before.Status != condition.Status {
-		condition.LastTransitionTime = metav1.NewTime(c.clock.Now())
-	}
-	meta.SetStatusCondition(&pool.Status.Conditions, condition)
-	pool.Status.Holds = h.status()
+	pool.Status.Holds, pool.Status.Unavailable = h.status(), unavailable
 	if equality.Semantic.DeepEqual(stored.Status, pool.Status) {
 		return true, nil
 	}
@@ -46,19 +42,95 @@ func (c *Controller) write(ctx context.Context, pool *v1alpha1.GPUNodePool, usag
 	case err != nil:
 		return false, fmt.Errorf("writing what is held back from GPUNodePool %q: %w", pool.Name, err)
 	}
-	c.announce(pool, before, condition, usage)
+	c.announce(pool, stored, usage)
 	return true, nil
 }
 
-// announce says that a limit is reached, that it is another one, or that none is any more.
-func (c *Controller) announce(pool *v1alpha1.GPUNodePool, before *metav1.Condition, now metav1.Condition, usage ledger.Usage) {
-	reached := before != nil && before.Status == metav1.ConditionTrue
-	switch {
-	case now.Status == metav1.ConditionTrue && (!reached || before.Reason != now.Reason):
-		c.events.recorder.Event(pool, corev1.EventTypeWarning, v1alpha1.HoldLimitReached, now.Message)
-	case now.Status == metav1.ConditionFalse && reached:
-		c.events.recorder.Event(pool, corev1.EventTypeNormal, v1alpha1.ReasonWithinLimit, nothingHeld+" any more: "+inUse(usage))
+// nothingHeld is the message of a condition while no pod is held by what it is about.
+const nothingHeld = "no waiting pod is held back"
+
+// conditions are those that say what holds pods: one for all, and one for each trouble that has its own.
+func conditions(h held) []metav1.Condition {
+	all := metav1.Condition{Type: v1alpha1.ConditionPodsHeld, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNothingHeld, Message: nothingHeld}
+	if len(h.groups) > 0 {
+		all.Status, all.Reason, all.Message = metav1.ConditionTrue, h.groups[0].reason, h.groups[0].message()
+		for _, g := range h.groups[1:] {
+			all.Message += "; " + g.reason + ": " + g.message()
+		}
 	}
+	out := []metav1.Condition{all}
+	for _, reason := range v1alpha1.HoldReasons {
+		if reason.Condition == "" {
+			continue
+		}
+		condition := conditionOf(reason, h.of(reason.Name))
+		at := meta.FindStatusCondition(out, reason.Condition)
+		switch {
+		case at == nil:
+			out = append(out, condition)
+		case at.Status != metav1.ConditionTrue:
+			*at = condition
+		case condition.Status == metav1.ConditionTrue:
+			at.Message += "; " + condition.Reason + ": " + condition.Message
+		}
+	}
+	return out
+}
+
+// conditionOf is the condition of one reason. LimitReached gives the limit that holds the most as its reason.
+func conditionOf(reason v1alpha1.HoldReason, g *group) metav1.Condition {
+	condition := metav1.Condition{Type: reason.Condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNothingHeld, Message: nothingHeld}
+	if reason.Name == v1alpha1.HoldLimitReached {
+		condition.Reason, condition.Message = v1alpha1.ReasonWithinLimit, "no limit of the pool holds a waiting pod back"
+	}
+	if g == nil {
+		return condition
+	}
+	condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reason.Name, g.message()
+	if limit := g.kinds[0].limit; limit != "" {
+		condition.Reason = string(limit)
+	}
+	return condition
+}
+
+// announce says what holds pods now and did not before, and what does no more.
+func (c *Controller) announce(pool, stored *v1alpha1.GPUNodePool, usage ledger.Usage) {
+	before, after := map[string]v1alpha1.Hold{}, map[string]v1alpha1.Hold{}
+	for _, hold := range stored.Status.Holds {
+		before[hold.Reason] = hold
+	}
+	for _, hold := range pool.Status.Holds {
+		after[hold.Reason] = hold
+	}
+	for _, reason := range v1alpha1.HoldReasons {
+		_, was := before[reason.Name]
+		hold, is := after[reason.Name]
+		switch {
+		case is && (!was || reason.Name == v1alpha1.HoldLimitReached && limitOf(stored) != limitOf(pool)):
+			c.events.recorder.Event(pool, severity(reason.Name), reason.Name, hold.Message)
+		case was && !is && reason.Name == v1alpha1.HoldLimitReached:
+			c.events.recorder.Event(pool, corev1.EventTypeNormal, v1alpha1.ReasonWithinLimit, "no limit of the pool holds a waiting pod back any more: "+inUse(usage))
+		case was && !is:
+			c.events.recorder.Event(pool, corev1.EventTypeNormal, v1alpha1.ReasonNothingHeld, reason.Name+" holds no waiting pod back any more")
+		}
+	}
+}
+
+// limitOf is the limit that the pool's condition names.
+func limitOf(pool *v1alpha1.GPUNodePool) string {
+	condition := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionLimitReached)
+	if condition == nil {
+		return ""
+	}
+	return condition.Reason
+}
+
+// severity is an event's type: that a pod queues is no trouble.
+func severity(reason string) string {
+	if reason == v1alpha1.HoldGated {
+		return corev1.EventTypeNormal
+	}
+	return corev1.EventTypeWarning
 }
 
 // inUse says what is used of each limit: "8 of 16 GPUs, 1 of 2 nodes, $55.04/h of $110.08/h".

@@ -219,7 +219,7 @@ func (l *launch) ask(ctx context.Context, chosen choice, image string) (*karpv1.
 	if undecided(class, err) {
 		return nil, l.unresolved(err)
 	}
-	l.provider.refused.add(offeringKey{req.InstanceType, req.Zone, req.CapacityType})
+	l.provider.refused.add(offeringKey{req.Class.Name, req.InstanceType, req.Zone, req.CapacityType}, err)
 	return l.next(ctx, err)
 }
 
@@ -339,7 +339,7 @@ func (l *launch) choices() []choice {
 			continue
 		}
 		for _, offering := range option.Offerings {
-			key := offeringKey{option.Name, offering.Zone(), v1alpha1.CapacityType(offering.CapacityType())}
+			key := offeringKey{l.pool.Class.Name, option.Name, offering.Zone(), v1alpha1.CapacityType(offering.CapacityType())}
 			if l.provider.refused.has(key) || !requirements.IsCompatible(offering.Requirements, scheduling.AllowUndefinedWellKnownLabels) {
 				continue
 			}

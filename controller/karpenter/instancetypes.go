@@ -124,7 +124,7 @@ func (c *CloudProvider) offerings(pool fleet.Pool, kind machine.Type) cloudprovi
 					scheduling.NewRequirement(corev1.LabelTopologyZone, corev1.NodeSelectorOpIn, subnet.Zone),
 				),
 				Price:     price(kind),
-				Available: !c.refused.has(offeringKey{kind.Name, subnet.Zone, capacityType}),
+				Available: !c.refused.has(offeringKey{pool.Class.Name, kind.Name, subnet.Zone, capacityType}),
 			})
 		}
 	}

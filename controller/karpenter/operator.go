@@ -42,6 +42,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/miglayout"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodepool"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/notify"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/verification"
 )
 
@@ -60,8 +61,10 @@ type Options struct {
 	// LeaderElection makes replicas wait for the lease gpufleet-controller in namespace LeaderElectionNamespace.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	LogLevel                string
-	Logger                  logr.Logger
+	// Notifications is who is told of pods that are held back; its zero value tells nobody.
+	Notifications notify.Config
+	LogLevel      string
+	Logger        logr.Logger
 }
 
 // coreOptions returns core's own settings: its defaults and environment, with the gates that we need. Core's zero value
@@ -97,6 +100,10 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 		return nil, err
 	}
 	TeachCore()
+	notifier, err := newNotifier(op, opts)
+	if err != nil {
+		return nil, err
+	}
 
 	c, clk := op.GetClient(), op.Clock
 	raw := NewCloudProvider(c, op.GetAPIReader(), provider, opts.Cluster, clk)
@@ -109,7 +116,7 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 	cluster := state.NewCluster(clk, c, decorated, state.WithRepairPolicyMatcher(matcher))
 	controllers := corecontrollers.NewControllers(ctx, op.Manager, clk, c, op.EventRecorder, decorated, undecorated, cluster,
 		op.InstanceTypeStore, op.PredictionStore, corecontrollers.WithRegistrationHook(NewIdentityGate(c, clk)))
-	controllers = append(controllers, ours(op, provider, raw, opts.Cluster)...)
+	controllers = append(controllers, ours(op, provider, raw, notifier, opts.Cluster)...)
 	for _, each := range controllers {
 		if err := each.Register(ctx, op.Manager); err != nil {
 			return nil, fmt.Errorf("registering a controller: %w", err)
@@ -118,7 +125,16 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 	return &Operator{core: op, ctx: ctx}, nil
 }
 
-func ours(op *operator.Operator, provider cloud.Cloud, raw *CloudProvider, cluster string) []controller.Controller {
+// newNotifier returns what tells people of pods that are held back. It runs with the manager, where it leads.
+func newNotifier(op *operator.Operator, opts Options) (*notify.Notifier, error) {
+	notifier, err := notify.New(opts.Notifications, opts.Cluster, opts.Logger, op.Clock)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of notifications: %w", err)
+	}
+	return notifier, op.Manager.Add(notifier)
+}
+
+func ours(op *operator.Operator, provider cloud.Cloud, raw *CloudProvider, notifier *notify.Notifier, cluster string) []controller.Controller {
 	c := op.GetClient()
 	recorder := op.GetEventRecorderFor(v1alpha1.ControllerName) //nolint:staticcheck // core's recorder takes the same interface
 	return []controller.Controller{
@@ -126,7 +142,7 @@ func ours(op *operator.Operator, provider cloud.Cloud, raw *CloudProvider, clust
 		miglayout.NewController(c),
 		nodepool.NewController(c, provider, raw.ledger, cluster),
 		verification.NewController(c, recorder, op.Clock),
-		holds.NewController(c, raw.ledger, recorder, op.Clock),
+		holds.NewController(c, op.GetAPIReader(), raw.Supply(), recorder, notifier, op.Clock),
 		NewInstanceFinalizer(c, provider, op.Clock, raw.ledger),
 		raw.books,
 	}

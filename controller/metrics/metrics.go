@@ -1,8 +1,10 @@
 // Package metrics holds every metric of ours as data: name, help, labels. Labels are bounded: a pool, an instance type, a
-// reason; never the name of a pod or a node.
+// reason, a webhook of the configuration; never the name of a pod or a node.
 package metrics
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,6 +55,21 @@ var (
 		Help:   "Pods that wait for a pool, by the reason that holds them.",
 		Labels: []string{"pool", "reason"},
 	}
+	PoolFree = Metric{
+		Name:   "gpufleet_pool_free",
+		Help:   "What the verified nodes of a pool have left of a resource, in total.",
+		Labels: []string{"pool", "resource"},
+	}
+	PoolLargestFreeBlock = Metric{
+		Name:   "gpufleet_pool_largest_free_block",
+		Help:   "The most of a resource that one verified node of a pool has left: no larger pod fits.",
+		Labels: []string{"pool", "resource"},
+	}
+	PoolFragmentation = Metric{
+		Name:   "gpufleet_pool_fragmentation_ratio",
+		Help:   "How far what is free of a resource is scattered over a pool's nodes: 1 - largest block / free, 0 where all of it is on one node or nothing is free.",
+		Labels: []string{"pool", "resource"},
+	}
 	PoolHeldGPUs = Metric{
 		Name:   "gpufleet_pool_held_gpus",
 		Help:   "Physical GPUs that the pods that are held back from a pool would need.",
@@ -73,12 +90,17 @@ var (
 		Help:   "Seconds from the creation of a NodeClaim until its node reached a phase: joined, identified, verified.",
 		Labels: []string{"pool", "phase"},
 	}
+	Notifications = Metric{
+		Name:   "gpufleet_notifications_total",
+		Help:   "Notices to a webhook, by result: sent; failed after its retries, and tried again later; or dropped, because it was over before it could be sent or there was no room to remember it.",
+		Labels: []string{"webhook", "result"},
+	}
 )
 
 // All lists them.
 var All = []Metric{
 	PoolGPUs, PoolLimit, PoolUsed, PoolHeadroom, PoolLimitReached, PoolHourlyCost,
-	PoolHeldPods, PoolHeldGPUs, PoolHeldOldestSeconds, Launches, StartupSeconds,
+	PoolFree, PoolLargestFreeBlock, PoolFragmentation, PoolHeldPods, PoolHeldGPUs, PoolHeldOldestSeconds, Launches, StartupSeconds, Notifications,
 }
 
 // States of PoolGPUs.
@@ -97,6 +119,13 @@ const (
 	PhaseVerified   = "verified"
 )
 
+// Results of Notifications.
+const (
+	ResultSent    = "sent"
+	ResultFailed  = "failed"
+	ResultDropped = "dropped"
+)
+
 var (
 	poolGPUs         = gauge(PoolGPUs)
 	poolLimit        = gauge(PoolLimit)
@@ -104,6 +133,9 @@ var (
 	poolHeadroom     = gauge(PoolHeadroom)
 	poolLimitReached = gauge(PoolLimitReached)
 	poolHourlyCost   = gauge(PoolHourlyCost)
+	poolFree         = gauge(PoolFree)
+	poolLargest      = gauge(PoolLargestFreeBlock)
+	poolFragmented   = gauge(PoolFragmentation)
 	poolHeldPods     = gauge(PoolHeldPods)
 	poolHeldGPUs     = gauge(PoolHeldGPUs)
 	poolHeldOldest   = gauge(PoolHeldOldestSeconds)
@@ -112,6 +144,7 @@ var (
 		Name: StartupSeconds.Name, Help: StartupSeconds.Help,
 		Buckets: []float64{1, 5, 15, 30, 60, 120, 180, 300, 450, 600, 900, 1800},
 	}, StartupSeconds.Labels)
+	notifications = prometheus.NewCounterVec(prometheus.CounterOpts{Name: Notifications.Name, Help: Notifications.Help}, Notifications.Labels)
 )
 
 func gauge(m Metric) *prometheus.GaugeVec {
@@ -127,7 +160,7 @@ type vec interface {
 // vecs are those of all metrics: what is registered, and what a pool is forgotten from.
 var vecs = []vec{
 	poolGPUs, poolLimit, poolUsed, poolHeadroom, poolLimitReached, poolHourlyCost,
-	poolHeldPods, poolHeldGPUs, poolHeldOldest, launches, startup,
+	poolFree, poolLargest, poolFragmented, poolHeldPods, poolHeldGPUs, poolHeldOldest, launches, startup, notifications,
 }
 
 // Register adds the metrics to controller-runtime's registry, which the manager serves.
@@ -182,6 +215,41 @@ func SetPoolHourlyCost(pool string, dollars float64) {
 	poolHourlyCost.WithLabelValues(pool).Set(dollars)
 }
 
+// Block is what a pool's verified nodes have left of one resource.
+type Block struct {
+	Resource      string
+	Free, Largest int64
+	// Ratio is how far it is scattered.
+	Ratio float64
+}
+
+// shown are the resources that each pool has blocks of.
+var shown sync.Map
+
+// SetPoolBlocks sets what is free. The series of a resource that the pool offers no more go; the others are never absent
+// in between, which a scrape could see.
+func SetPoolBlocks(pool string, blocks ...Block) {
+	var resources []string
+	for _, block := range blocks {
+		resources = append(resources, block.Resource)
+	}
+	if before, found := shown.Swap(pool, resources); found {
+		for _, resource := range before.([]string) {
+			if slices.Contains(resources, resource) {
+				continue
+			}
+			for _, each := range []*prometheus.GaugeVec{poolFree, poolLargest, poolFragmented} {
+				each.DeleteLabelValues(pool, resource)
+			}
+		}
+	}
+	for _, block := range blocks {
+		poolFree.WithLabelValues(pool, block.Resource).Set(float64(block.Free))
+		poolLargest.WithLabelValues(pool, block.Resource).Set(float64(block.Largest))
+		poolFragmented.WithLabelValues(pool, block.Resource).Set(block.Ratio)
+	}
+}
+
 // Held is one reason, with what it holds back from a pool.
 type Held struct {
 	Reason     string
@@ -209,6 +277,18 @@ func CountLaunch(pool, instanceType, capacityType, reason string) {
 // ObserveStartup records how long a node took to a phase.
 func ObserveStartup(pool, phase string, seconds float64) {
 	startup.WithLabelValues(pool, phase).Observe(seconds)
+}
+
+// ExpectNotifications begins the series of a webhook at zero, so that the first failure is an increase.
+func ExpectNotifications(webhook string) {
+	for _, result := range []string{ResultSent, ResultFailed, ResultDropped} {
+		notifications.WithLabelValues(webhook, result)
+	}
+}
+
+// CountNotification counts one notice to a webhook.
+func CountNotification(webhook, result string) {
+	notifications.WithLabelValues(webhook, result).Inc()
 }
 
 // ForgetPool removes the series of a pool that is gone.

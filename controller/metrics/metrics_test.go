@@ -9,6 +9,8 @@ import (
 	"time"
 
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
 
 func TestMain(m *testing.M) {
@@ -84,8 +86,10 @@ func record(pool string) {
 	SetPoolBounds(pool, limited("GPUs", 8, 8, 0, true))
 	SetPoolHourlyCost(pool, 55.04)
 	SetPoolHolds(pool, Held{Reason: "LimitReached", Pods: 60, GPUs: 9, Oldest: time.Minute})
+	SetPoolBlocks(pool, Block{Resource: "nvidia.com/gpu", Free: 8, Largest: 2, Ratio: 0.75})
 	CountLaunch(pool, "p5.48xlarge", "on-demand", ReasonLaunched)
 	ObserveStartup(pool, PhaseVerified, 90)
+	CountNotification("oncall", ResultSent)
 }
 
 func TestAll_IsWhatIsRegistered(t *testing.T) {
@@ -127,18 +131,36 @@ func TestAll_IsWhatIsRegistered(t *testing.T) {
 
 // A label whose values are not bounded, such as a pod's or a node's name, would grow without end.
 func TestAll_HasBoundedLabelsOnly(t *testing.T) {
-	bounded := []string{"pool", "state", "phase", "instance_type", "capacity_type", "reason", "limit"}
+	bounded := []string{"pool", "state", "phase", "instance_type", "capacity_type", "reason", "limit", "resource", "webhook", "result"}
+	// Of the configuration, and not of any pool.
+	ofNoPool := []string{Notifications.Name}
 	for _, metric := range All {
 		if metric.Help == "" || !strings.HasPrefix(metric.Name, "gpufleet_") {
 			t.Errorf("%s: help %q; want a sentence, and the prefix gpufleet_", metric.Name, metric.Help)
 		}
-		if !slices.Contains(metric.Labels, "pool") {
+		if !slices.Contains(metric.Labels, "pool") && !slices.Contains(ofNoPool, metric.Name) {
 			t.Errorf("%s has no label pool: ForgetPool cannot remove it", metric.Name)
 		}
 		for _, label := range metric.Labels {
 			if !slices.Contains(bounded, label) {
 				t.Errorf("%s has label %s, which is not one of %v", metric.Name, label, bounded)
 			}
+		}
+	}
+}
+
+func TestSetPoolBlocks_ForgetsAResourceThatThePoolOffersNoMore(t *testing.T) {
+	t.Cleanup(func() { ForgetPool("inference") })
+	SetPoolBlocks("inference", Block{Resource: "nvidia.com/gpu", Free: 8, Largest: 2, Ratio: 0.75}, Block{Resource: "nvidia.com/mig-1g.10gb", Free: 1, Largest: 1})
+	SetPoolBlocks("inference", Block{Resource: "nvidia.com/gpu", Free: 4, Largest: 4})
+	for _, metric := range []string{"gpufleet_pool_free", "gpufleet_pool_largest_free_block", "gpufleet_pool_fragmentation_ratio"} {
+		if _, still := find(t, metric, "pool=inference", "resource=nvidia.com/mig-1g.10gb"); still {
+			t.Errorf("%s still has the slices", metric)
+		}
+	}
+	for metric, want := range map[string]float64{"gpufleet_pool_free": 4, "gpufleet_pool_largest_free_block": 4, "gpufleet_pool_fragmentation_ratio": 0} {
+		if got, found := find(t, metric, "pool=inference", "resource=nvidia.com/gpu"); !found || got.value != want {
+			t.Errorf("%s is %g (found %t), want %g", metric, got.value, found, want)
 		}
 	}
 }
@@ -199,8 +221,8 @@ func TestForgetPool_RemovesEverySeriesOfThePoolAndNoOther(t *testing.T) {
 			others++
 		}
 	}
-	// two states; a limit, used, headroom, reached; a cost; held pods, GPUs, oldest; a launch, a startup
-	if want := 2 + 4 + 1 + 3 + 1 + 1; others != want {
+	// two states; a limit, used, headroom, reached; a cost; held pods, GPUs, oldest; free, largest, ratio; a launch, a startup
+	if want := 2 + 4 + 1 + 3 + 3 + 1 + 1; others != want {
 		t.Errorf("the other pool has %d series, want %d", others, want)
 	}
 }
@@ -232,8 +254,9 @@ func TestC71_APoolHasFewerThan200Series(t *testing.T) {
 		SetPoolBounds(pool, limited(limit, 8, 8, 0, true))
 	}
 	SetPoolHourlyCost(pool, 1)
-	// As many as the closed list of reasons for a hold will have; 12 000 pods come and go behind them.
-	holds := make([]Held, 15)
+	SetPoolBlocks(pool, Block{Resource: "nvidia.com/gpu"}, Block{Resource: "nvidia.com/mig-1g.10gb"}, Block{Resource: "nvidia.com/mig-3g.40gb"})
+	// As many as the closed list of reasons for a hold has; 12 000 pods come and go behind them.
+	holds := make([]Held, len(v1alpha1.HoldReasons))
 	for pods := range 12_000 {
 		for i := range holds {
 			holds[i] = Held{Reason: fmt.Sprintf("Reason%d", i), Pods: pods, GPUs: pods, Oldest: time.Minute}
@@ -257,8 +280,8 @@ func TestC71_APoolHasFewerThan200Series(t *testing.T) {
 			total += each.lines
 		}
 	}
-	// 2 states; 4 x 3 limits; 1 cost; 15 held, 15 oldest, 1 GPUs; 3 x 15 startup; 4 x 2 x 9 launches
-	if want := 2 + 12 + 1 + 31 + 45 + 72; total != want {
+	// 2 states; 4 x 3 limits; 1 cost; 16 held, 16 oldest, 1 GPUs; 3 x 3 blocks; 3 x 15 startup; 4 x 2 x 9 launches
+	if want := 2 + 12 + 1 + 33 + 9 + 45 + 72; total != want {
 		t.Errorf("%d series, want %d", total, want)
 	}
 	if total >= 200 {
@@ -269,5 +292,15 @@ func TestC71_APoolHasFewerThan200Series(t *testing.T) {
 func TestRegister_RefusesASecondTime(t *testing.T) {
 	if err := Register(); err == nil {
 		t.Error("registering twice is no error")
+	}
+}
+
+func TestNotifications_BeginAtZero(t *testing.T) {
+	ExpectNotifications("audit")
+	CountNotification("audit", ResultFailed)
+	for result, want := range map[string]float64{ResultSent: 0, ResultFailed: 1, ResultDropped: 0} {
+		if got, found := find(t, Notifications.Name, "webhook=audit", "result="+result); !found || got.value != want {
+			t.Errorf("%s: found %t, %g; want %g", result, found, got.value, want)
+		}
 	}
 }

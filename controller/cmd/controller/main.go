@@ -23,6 +23,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud/aws"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/karpenter"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/notify"
 )
 
 // version is set at link time.
@@ -38,8 +39,9 @@ func main() {
 }
 
 type flags struct {
-	kubeconfig string
-	options    karpenter.Options
+	kubeconfig    string
+	notifications string
+	options       karpenter.Options
 }
 
 func command() *cobra.Command {
@@ -68,6 +70,7 @@ AWS credentials, region and endpoint come from the AWS SDK's chain: environment,
 	cmd.Flags().StringVar(&f.options.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "host:port that serves /healthz and /readyz")
 	cmd.Flags().BoolVar(&f.options.LeaderElection, "leader-elect", true, "let one of several replicas work, by the lease "+v1alpha1.ControllerName)
 	cmd.Flags().StringVar(&f.options.LeaderElectionNamespace, "leader-election-namespace", v1alpha1.Namespace, "namespace of the lease")
+	cmd.Flags().StringVar(&f.notifications, "notifications-config", os.Getenv("NOTIFICATIONS_CONFIG"), "YAML file that says which webhooks hear of pods that are held back (default: none, or NOTIFICATIONS_CONFIG)")
 	cmd.Flags().StringVar(&f.options.LogLevel, "log-level", "info", "debug, info or error")
 	return cmd
 }
@@ -83,6 +86,9 @@ func run(ctx context.Context, f *flags) error {
 	f.options.Logger = logger
 	ctrllog.SetLogger(logger)
 	klog.SetLogger(logger)
+	if f.options.Notifications, err = notify.Load(f.notifications); err != nil {
+		return err
+	}
 	if f.options.Config, err = restConfig(f.kubeconfig); err != nil {
 		return err
 	}
