@@ -37,7 +37,8 @@ var figures = []figure{
 	{"ledger: one refusal", "./internal/ledger", "BenchmarkReserveRefused", 10 * time.Microsecond},
 	{"ledger: count 1,000 nodes anew, as after a restart", "./internal/ledger", "BenchmarkRebuildOfAThousandNodes", 100 * time.Millisecond},
 	{"instance types of 100 pools with two entries each, once a pass of the scheduler", "./controller/karpenter", "BenchmarkGetInstanceTypes_Of100Pools", 100 * time.Millisecond},
-	{"who is held back by a limit, of 5,000 waiting pods and 100 nodes", "./controller/holds", "BenchmarkDecide_5000PodsOnAFullPoolOf100Nodes", 250 * time.Millisecond},
+	{"why each of 5,000 pods waits, in 50 pools with 1,000 nodes", "./controller/holds", "BenchmarkReconcile_AFullPass", time.Second},
+	{"the same after one change, which is of one pool", "./controller/holds", "BenchmarkReconcile_OneChange", 20 * time.Millisecond},
 	{"one Blueprint", "./internal/blueprint", "BenchmarkCompile", time.Millisecond},
 }
 

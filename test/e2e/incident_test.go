@@ -8,13 +8,18 @@ import (
 )
 
 // start builds what is missing and starts a stack that ends with the test.
-func start(t *testing.T) (context.Context, *Scene) {
+func start(t *testing.T, options ...stack.Options) (context.Context, *Scene) {
 	t.Helper()
 	ctx := t.Context()
 	if err := stack.Build(ctx, testWriter{t}); err != nil {
 		t.Fatal(err)
 	}
-	running, err := stack.Start(ctx, stack.Options{Dir: t.TempDir()})
+	o := stack.Options{}
+	if len(options) > 0 {
+		o = options[0]
+	}
+	o.Dir = t.TempDir()
+	running, err := stack.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}

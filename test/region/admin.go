@@ -23,6 +23,8 @@ func (r *Region) adminHandler() http.Handler {
 	mux.HandleFunc("DELETE /v1/faults/{name}", r.deleteFault)
 	mux.HandleFunc("GET /v1/capacity", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.capacity.all()) })
 	mux.HandleFunc("PUT /v1/capacity", r.putCapacity)
+	mux.HandleFunc("GET /v1/quotas", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.allQuotas()) })
+	mux.HandleFunc("PUT /v1/quotas", r.putQuotas)
 	mux.HandleFunc("PATCH /v1/machines/{id}", r.patchMachine)
 	mux.HandleFunc("POST /v1/machines/{id}/kill", r.killMachine)
 	mux.HandleFunc("POST /v1/reset", r.reset)
@@ -161,7 +163,8 @@ func (r *Region) reset(w http.ResponseWriter, _ *http.Request) {
 	r.faults.clear()
 	// An empty list is always valid.
 	_ = r.capacity.put(nil)
-	r.logf("faults and capacity reset")
+	_ = r.quotas.put(nil)
+	r.logf("faults, capacity and quotas reset")
 	w.WriteHeader(http.StatusNoContent)
 }
 

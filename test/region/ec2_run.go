@@ -72,6 +72,9 @@ func (r *Region) launch(l launch, kind instanceType) (*instance, bool, *apiError
 		}
 		return before, false, nil
 	}
+	if err := r.overQuota(l, kind); err != nil {
+		return nil, false, err
+	}
 	if !r.capacity.take(l.typeName, l.subnet.Zone, l.capacityType) {
 		return nil, false, noCapacity(l)
 	}

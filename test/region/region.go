@@ -47,6 +47,7 @@ type Region struct {
 	calls    *calls
 	faults   *faults
 	capacity *capacity
+	quotas   *quotas
 	// cluster is nil where no machine boots.
 	cluster *cluster
 
@@ -70,7 +71,7 @@ func Start(ctx context.Context, cfg Config) (*Region, error) {
 	}
 	r := &Region{
 		cfg: cfg, catalog: catalog, log: log.New(io.Discard, "", 0),
-		books: newBooks(), calls: newCalls(), faults: newFaults(), capacity: newCapacity(),
+		books: newBooks(), calls: newCalls(), faults: newFaults(), capacity: newCapacity(), quotas: newQuotas(),
 	}
 	if cfg.Log != nil {
 		r.log = log.New(cfg.Log, "region ", log.Ltime|log.Lmicroseconds)

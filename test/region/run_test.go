@@ -148,6 +148,35 @@ func TestRunInstances_ShortageIsInsufficientInstanceCapacityWithStatus500(t *tes
 	})
 }
 
+// g6.xlarge has 4 vCPUs: a quota of 8 admits two, in whatever zones, and spot machines count apart.
+func TestRunInstances_BeyondTheQuotaOfVCPUs(t *testing.T) {
+	p := start(t)
+	quotas := []region.Quota{{Bucket: "G", CapacityType: "on-demand", VCPUs: 8}, {Bucket: "G", CapacityType: "spot", VCPUs: 3}}
+	if status, body := p.admin(http.MethodPut, "/v1/quotas", quotas); status != http.StatusOK {
+		t.Fatalf("PUT /v1/quotas: %d %s", status, body)
+	}
+	first := p.run()
+	p.run(token("token-2"), inSubnet(subnetB))
+	_, err := p.ec2.RunInstances(t.Context(), request(token("token-3")))
+	if code(err) != "VcpuLimitExceeded" || httpStatus(err) != http.StatusBadRequest || !strings.Contains(err.Error(), "limit of 8 ") {
+		t.Errorf("got %q with status %d: %v; want VcpuLimitExceeded with 400 and the limit", code(err), httpStatus(err), err)
+	}
+	if _, err := p.ec2.RunInstances(t.Context(), request(token("token-4"), onSpot)); code(err) != "MaxSpotInstanceCountExceeded" {
+		t.Errorf("got %q for spot, want MaxSpotInstanceCountExceeded", code(err))
+	}
+	if got := read[[]region.Quota](p, "/v1/quotas"); len(got) != 2 || got[0].Used != 8 || got[1].Used != 0 {
+		t.Errorf("quotas are %+v, want 8 used on demand and 0 on spot", got)
+	}
+	if _, err := p.ec2.TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{*first.InstanceId}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the vCPUs are given back", func() bool { return read[[]region.Quota](p, "/v1/quotas")[0].Used == 4 })
+	p.run(token("token-3"))
+	if status, body := p.admin(http.MethodPut, "/v1/quotas", []region.Quota{{Bucket: "M", CapacityType: "on-demand", VCPUs: 8}}); status != http.StatusBadRequest {
+		t.Errorf("a bucket that there is not: %d %s, want 400", status, body)
+	}
+}
+
 func TestRunInstances_SpotIsMarkedAndPricedAsSuch(t *testing.T) {
 	p := start(t)
 	spot, demand := p.run(onSpot), p.run(token("token-2"))

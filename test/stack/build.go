@@ -43,6 +43,7 @@ func productTargets() []target {
 	return []target{
 		{binary: "gpufleet-controller", what: "the controller", dir: ".", pkg: "./controller/cmd/controller", first: "about 2 minutes"},
 		{binary: "gpufleet-agent", what: "the node agent", dir: ".", pkg: "./controller/cmd/agent"},
+		{binary: "gpufleet", what: "the command line", dir: ".", pkg: "./controller/cmd/gpufleet"},
 		{binary: "terraform-provider-gpufleet", what: "the Terraform provider", dir: ".", pkg: "."},
 		{binary: "deviceplugin", what: "the device plugin's stand-in", dir: ".", pkg: "./test/region/cmd/deviceplugin"},
 	}
@@ -63,10 +64,25 @@ func Build(ctx context.Context, progress io.Writer) error {
 			return err
 		}
 	}
+	if err := linkPlugin(filepath.Join(root, binDir)); err != nil {
+		return fmt.Errorf("naming the command line for kubectl: %w", err)
+	}
 	if _, err := nvml.Build(ctx, filepath.Join(root, libDir)); err != nil {
 		return fmt.Errorf("building the fake NVML library: %w", err)
 	}
 	return nil
+}
+
+// linkPlugin makes "kubectl gpufleet" work: kubectl finds its plugins on PATH by their names.
+func linkPlugin(bin string) error {
+	link := filepath.Join(bin, "kubectl-gpufleet")
+	if target, err := os.Readlink(link); err == nil && target == "gpufleet" {
+		return nil
+	}
+	if err := os.RemoveAll(link); err != nil {
+		return err
+	}
+	return os.Symlink("gpufleet", link)
 }
 
 // BuildControlPlane builds only what StartControlPlane runs.

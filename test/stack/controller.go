@@ -35,7 +35,7 @@ func (s *Stack) StartController(ctx context.Context) error {
 	ch, err := s.family.start(command{
 		name: controllerName, path: s.built(controllerName), log: s.logPath(controllerName),
 		args: []string{
-			"--kubeconfig", kubeconfig, "--cluster-name", clusterName, "--leader-elect=false",
+			"--kubeconfig", kubeconfig, "--cluster-name", clusterName, fmt.Sprintf("--leader-elect=%t", s.leaderElection),
 			"--metrics-bind-address", s.metrics, "--health-probe-bind-address", s.health,
 		},
 		env: append(s.childEnv(), s.awsEnv()...),

@@ -56,6 +56,9 @@ type Options struct {
 	Dir string
 	// BootDelay is how long an instance of the region takes to boot. Zero: at once.
 	BootDelay time.Duration
+	// LeaderElection lets the controller hold its lease, as in production. One that is started again after a kill then waits
+	// until the lease of the first is over, about 15 s.
+	LeaderElection bool
 }
 
 // StartControlPlane starts the control plane alone, without the shipped manifests (see Install), the region and the

@@ -20,6 +20,8 @@ type Stack struct {
 	// MetricsURL is where the controller's metrics are.
 	MetricsURL string
 
+	leaderElection bool
+
 	region     *region.Region
 	regionLog  *os.File
 	endRegion  context.CancelFunc
@@ -38,7 +40,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{ControlPlane: cp, endRegion: func() {}, forget: func() bool { return false }}
+	s := &Stack{ControlPlane: cp, leaderElection: o.LeaderElection, endRegion: func() {}, forget: func() bool { return false }}
 	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}

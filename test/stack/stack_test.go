@@ -60,6 +60,13 @@ func TestStack(t *testing.T) {
 			t.Errorf("PATH finds the provider at %q", out)
 		}
 	})
+	t.Run("the environment is enough for the command line, also as kubectl gpufleet", func(t *testing.T) {
+		for _, command := range []string{"gpufleet status", "kubectl gpufleet status"} {
+			if out := shell(t, s, command); out != "There is no GPUNodePool.\n" {
+				t.Errorf("%s prints %q", command, out)
+			}
+		}
+	})
 	t.Run("the controller can be killed and started again", func(t *testing.T) { checkRestart(t, s) })
 	t.Run("Stop leaves no process", func(t *testing.T) {
 		pids := pidsOf(s.Components())

@@ -24,6 +24,10 @@ var linked = []struct {
 		"sigs.k8s.io/karpenter", "sigs.k8s.io/controller-runtime", "github.com/aws/aws-sdk-go", "github.com/hashicorp/terraform-plugin",
 		module + "/provider", module + "/test",
 	}},
+	{"the command line", "./controller/cmd/gpufleet", []string{
+		"sigs.k8s.io/karpenter", "sigs.k8s.io/controller-runtime", "github.com/aws/aws-sdk-go", "github.com/NVIDIA/go-nvml",
+		"github.com/hashicorp/terraform-plugin", module + "/provider", module + "/controller/karpenter", module + "/test",
+	}},
 	{"the controller", "./controller/cmd/controller", []string{
 		"github.com/NVIDIA/go-nvml", "github.com/hashicorp/terraform-plugin",
 		module + "/provider", module + "/test",

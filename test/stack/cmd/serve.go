@@ -36,7 +36,7 @@ func serve(ctx context.Context, s stage) (err error) {
 		return err
 	}
 	began := time.Now()
-	running, err := stack.Start(ctx, stack.Options{Dir: s.dir, BootDelay: bootDelay})
+	running, err := stack.Start(ctx, stack.Options{Dir: s.dir, BootDelay: bootDelay, LeaderElection: true})
 	if err != nil {
 		return err
 	}
