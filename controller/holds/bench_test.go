@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -191,6 +192,14 @@ func TestReconcile_OfACrowdWritesOnceForEachPool(t *testing.T) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := cache.Get(t.Context(), client.ObjectKey{Name: "pool-07"}, pool); err != nil {
 		t.Fatal(err)
+	}
+	// Fewer than 200 a pool and 20 a node are the promise (C71); nothing is counted by node or pod.
+	for p := range benchPools {
+		name := fmt.Sprintf("pool-%02d", p)
+		if got := len(series(t, name)); got == 0 || got >= 200 {
+			t.Errorf("pool %s has %d series, want fewer than 200", name, got)
+		}
+		metrics.ForgetPool(name)
 	}
 	if holds := pool.Status.Holds; len(holds) != 1 || holds[0].Reason != v1alpha1.HoldLimitReached || holds[0].Pods != benchPods || holds[0].GPUs != benchPods {
 		t.Errorf("holds are %+v", holds)

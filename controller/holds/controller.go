@@ -78,6 +78,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.client.Get(ctx, request.NamespacedName, pool); apierrors.IsNotFound(err) {
 		metrics.ForgetPool(request.Name)
 		c.expected.forget(request.Name)
+		c.notify(&v1alpha1.GPUNodePool{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}, nil)
 		return c.strays(ctx)
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading GPUNodePool %q: %w", request.Name, err)
@@ -91,7 +92,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	held := summarize(verdicts)
+	held := held(diagnose.Holds(verdicts))
 	measure(seen, held, c.clock.Now())
 	c.notify(pool, held)
 	told := c.events.tellPods(pool.Name, held)
@@ -183,9 +184,9 @@ func (c *Controller) notify(pool *v1alpha1.GPUNodePool, h held) {
 		notice := notify.Notice{
 			Pool: pool.Name, Workload: string(pool.Spec.Workload), Reason: reason.Name, Command: "kubectl gpufleet explain pool " + pool.Name,
 		}
-		if group := h.of(reason.Name); group != nil {
-			notice.Held, notice.Pods, notice.GPUs = true, len(group.pods), int(group.gpus)
-			notice.Since, notice.Message, notice.Remedy = group.since, group.message(), group.remedy()
+		if one := h.of(reason.Name); one != nil {
+			notice.Held, notice.Pods, notice.GPUs = true, len(one.Pods), int(one.GPUs)
+			notice.Since, notice.Message, notice.Remedy = one.Since, one.Message, one.Remedy
 		}
 		c.notices.Notify(notice)
 	}

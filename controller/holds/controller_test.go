@@ -269,6 +269,9 @@ func TestReconcile_ForgetsAPoolThatIsGone(t *testing.T) {
 	if left := series(t, "inf"); len(left) > 0 {
 		t.Errorf("series are left: %v", left)
 	}
+	if notice, told := w.notices.last["inf LimitReached"]; !told || notice.Held {
+		t.Errorf("whoever was told of the hold is not told of its end: %+v", notice)
+	}
 }
 
 func TestReconcile_SaysOfAPoolThatLaunchesNothingWhy(t *testing.T) {

@@ -53,8 +53,8 @@ func newEvents(recorder record.EventRecorder, clk clock.PassiveClock) *events {
 
 // tellPods tells each pod that is held why, and by which pool. It returns false where the pace left some over.
 func (e *events) tellPods(pool string, h held) bool {
-	for _, g := range h.groups {
-		for _, each := range g.pods {
+	for _, one := range h {
+		for _, each := range one.Pods {
 			cause := each.Causes[0]
 			now := telling{reason: cause.Reason, at: e.clock.Now()}
 			if cause.Limit != nil {

@@ -35,41 +35,10 @@ func mistaken(name, reason string) diagnose.Verdict {
 	}
 }
 
-func TestSummarize_CountsFromThePodThatBeganToWaitFirst(t *testing.T) {
-	h := summarize([]diagnose.Verdict{
-		limited("a", ledger.GPUs, 1, 2*time.Minute), limited("b", ledger.GPUs, 1, time.Minute), limited("c", ledger.GPUs, 1, 3*time.Minute),
-	})
-	if got, want := h.groups[0].since, began.Add(time.Minute); !got.Equal(want) {
-		t.Errorf("since %s, want %s", got, want)
-	}
-}
-
-func TestSummarize_SaysTheLimitThatHoldsTheMostFirst(t *testing.T) {
-	h := summarize([]diagnose.Verdict{limited("a", ledger.HourlyCost, 3, 0), limited("b", ledger.Nodes, 2, 0), limited("c", ledger.Nodes, 1, 0)})
-	if got := conditionOf(v1alpha1.HoldReasons[v1alpha1.PrecedenceOf(v1alpha1.HoldLimitReached)], h.groups[0]).Reason; got != "Nodes" {
+func TestConditionOf_ALimitIsTheReason(t *testing.T) {
+	h := diagnose.Holds([]diagnose.Verdict{limited("a", ledger.HourlyCost, 3, 0), limited("b", ledger.Nodes, 2, 0), limited("c", ledger.Nodes, 1, 0)})
+	if got := conditionOf(v1alpha1.HoldReasons[v1alpha1.PrecedenceOf(v1alpha1.HoldLimitReached)], &h[0]).Reason; got != "Nodes" {
 		t.Errorf("reason is %s, want Nodes: it holds two pods of three", got)
-	}
-	if want := "limit nodes 2 is reached: 2 in use, 1 asked for 2 waiting pods; limit hourlyCost $0.000002/h is reached: $0.000002/h in use, $0.000003/h asked for 1 waiting pod"; h.groups[0].message() != want {
-		t.Errorf("message is\n%s\nwant\n%s", h.groups[0].message(), want)
-	}
-}
-
-// The reason that holds the most pods comes first, and of equals the one that comes first in precedence.
-func TestSummarize_GroupsByReason(t *testing.T) {
-	h := summarize([]diagnose.Verdict{
-		mistaken("a", v1alpha1.HoldNotTolerated), limited("b", ledger.GPUs, 1, 0), limited("c", ledger.GPUs, 1, 0), mistaken("d", v1alpha1.HoldNameMismatch),
-		{Pod: newPod("e", "inf", nil), Expected: true},
-	})
-	got := ""
-	for _, hold := range h.status() {
-		got += fmt.Sprintf("%s %d pods %d GPUs: %s\n", hold.Reason, hold.Pods, hold.GPUs, hold.Message)
-	}
-	want := `LimitReached 2 pods 2 GPUs: limit gpus 2 is reached: 2 in use, 1 asked for 2 waiting pods
-NameMismatch 1 pods 0 GPUs: d is wrong (1 waiting pod)
-NotTolerated 1 pods 0 GPUs: a is wrong (1 waiting pod)
-`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -84,7 +53,7 @@ func TestEveryReason_IsSaidInAllPlaces(t *testing.T) {
 				verdict = limited("pod", ledger.Nodes, 1, 0)
 				verdict.Causes[0].Remedy = reason.Remedy
 			}
-			h, pool := summarize([]diagnose.Verdict{verdict}), w.pool(t, "inf")
+			h, pool := held(diagnose.Holds([]diagnose.Verdict{verdict})), w.pool(t, "inf")
 			w.clock.Step(time.Minute)
 			measure(looked{pool: diagnose.Pool{Name: "inf"}}, h, w.clock.Now())
 			w.Controller.notify(pool, h)

@@ -137,7 +137,7 @@ func (c *Controller) bound(ctx context.Context, nodes *corev1.NodeList) (func(st
 			return nil, fmt.Errorf("listing pods on node %q: %w", name, err)
 		}
 		for j := range pods.Items {
-			if diagnose.Holds(&pods.Items[j], now) {
+			if diagnose.Occupies(&pods.Items[j], now) {
 				there[name] = append(there[name], &pods.Items[j])
 			}
 		}

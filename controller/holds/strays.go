@@ -51,7 +51,7 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 		}
 		verdicts = append(verdicts, verdict)
 	}
-	held := summarize(verdicts)
+	held := held(diagnose.Holds(verdicts))
 	metrics.SetPoolHolds("", held.metrics(cluster.Now)...)
 	switch told := c.events.tellPods("", held); {
 	case !told:

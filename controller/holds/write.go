@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -52,10 +53,10 @@ const nothingHeld = "no waiting pod is held back"
 // conditions are those that say what holds pods: one for all, and one for each trouble that has its own.
 func conditions(h held) []metav1.Condition {
 	all := metav1.Condition{Type: v1alpha1.ConditionPodsHeld, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNothingHeld, Message: nothingHeld}
-	if len(h.groups) > 0 {
-		all.Status, all.Reason, all.Message = metav1.ConditionTrue, h.groups[0].reason, h.groups[0].message()
-		for _, g := range h.groups[1:] {
-			all.Message += "; " + g.reason + ": " + g.message()
+	if len(h) > 0 {
+		all.Status, all.Reason, all.Message = metav1.ConditionTrue, h[0].Reason, h[0].Message
+		for _, one := range h[1:] {
+			all.Message += "; " + one.Reason + ": " + one.Message
 		}
 	}
 	out := []metav1.Condition{all}
@@ -78,17 +79,17 @@ func conditions(h held) []metav1.Condition {
 }
 
 // conditionOf is the condition of one reason. LimitReached gives the limit that holds the most as its reason.
-func conditionOf(reason v1alpha1.HoldReason, g *group) metav1.Condition {
+func conditionOf(reason v1alpha1.HoldReason, one *diagnose.Hold) metav1.Condition {
 	condition := metav1.Condition{Type: reason.Condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNothingHeld, Message: nothingHeld}
 	if reason.Name == v1alpha1.HoldLimitReached {
 		condition.Reason, condition.Message = v1alpha1.ReasonWithinLimit, "no limit of the pool holds a waiting pod back"
 	}
-	if g == nil {
+	if one == nil {
 		return condition
 	}
-	condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reason.Name, g.message()
-	if limit := g.kinds[0].limit; limit != "" {
-		condition.Reason = string(limit)
+	condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reason.Name, one.Message
+	if len(one.Limits) > 0 {
+		condition.Reason = string(one.Limits[0])
 	}
 	return condition
 }

@@ -97,7 +97,7 @@ func readURL(file string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("urlFile: %w", err)
 	}
-	written := strings.TrimSpace("")+string(data)
+	written := strings.TrimSpace(string(data))
 	parsed, err := url.Parse(written)
 	if err != nil || (parsed.Scheme != "https" && parsed.Scheme != "http") || parsed.Hostname() == "" {
 		return "", errNoURL(file)

@@ -123,9 +123,9 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// Holds says whether a bound pod holds something of its node. One that is on its way out gives it back within its grace
+// Occupies says whether a bound pod holds something of its node. One that is on its way out gives it back within its grace
 // period; one that stays longer holds it after all. The API server puts the end of that period into the deletion timestamp.
-func Holds(pod *corev1.Pod, now time.Time) bool {
+func Occupies(pod *corev1.Pod, now time.Time) bool {
 	leavesInTime := pod.DeletionTimestamp != nil && !now.After(pod.DeletionTimestamp.Time)
 	return !finished(pod) && !leavesInTime
 }

@@ -1,6 +1,9 @@
 package ledger
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Limit is one of the things that a pool can be limited in. Its text is the reason of the pool's LimitReached condition.
 type Limit string
@@ -14,6 +17,12 @@ const (
 
 // limits are all of them.
 func limits() [3]Limit { return [...]Limit{GPUs, Nodes, HourlyCost} }
+
+// Order is a limit's place among them, from 0; one that there is not comes before all.
+func Order(l Limit) int {
+	all := limits()
+	return slices.Index(all[:], l)
+}
 
 // Field is the limit's field in spec.limits of a pool.
 func (l Limit) Field() string {
