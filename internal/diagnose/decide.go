@@ -107,7 +107,7 @@ func (d *decision) launch(asked demand) (*Offer, []Cause) {
 		mistakes := d.mistakes(asked, offer)
 		obstacles := d.obstacles(asked, offer, d.refusals[i])
 		switch {
-		case len(mistakes)+len(obstacles) == 0 && d.pool.Trouble == "":
+		case len(mistakes)+len(obstacles) == 0:
 			return offer, nil
 		case len(mistakes) == 0:
 			if serving == nil {

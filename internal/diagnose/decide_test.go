@@ -79,6 +79,8 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		{name: "KAI has not looked at it", changes: []change{scheduler("kai-scheduler", false)}, want: "Gated", message: "pool inf: scheduler kai-scheduler has not looked for a node yet"},
 		{name: "a gate on a full pool", changes: []change{gate(kueue), fullPool()}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back", also: "LimitReached"},
 
+		{name: "a gate, and a node has room", changes: []change{gate(kueue), fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back", also: "LimitReached"},
+
 		// NotAllowed.
 		{name: "the quota of the device class is used up", changes: []change{asking("cpu 1"), deviceClass("gpu.nvidia.com"), templated("gpu.nvidia.com", 2), quota("default", "gpus", "gpu.nvidia.com.deviceclass.resource.k8s.io/devices", "8", "7")},
 			want: "NotAllowed", message: "pool inf: ResourceQuota gpus of namespace default admits no claim from template template: gpu.nvidia.com.deviceclass.resource.k8s.io/devices: 7 of 8 used, 2 asked", also: "DRAUnsupported"},
