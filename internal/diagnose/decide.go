@@ -15,7 +15,7 @@ import (
 // Decide gives each pod that waits for GPUs of the pool its verdict, in the order in which the scheduler takes them. Pods
 // that do not wait, or ask for no GPU, get none. It fills the pool's places.
 func Decide(cluster Cluster, pool Pool, pods []*corev1.Pod) []Verdict {
-	d := &decision{pool: &pool, claims: newClaims(cluster, pool.Places), cluster: cluster}
+	d := &decision{pool: &pool, claims: newClaims(cluster, pool.Places), cluster: cluster, plans: map[string]*Plan{}}
 	d.places = slices.DeleteFunc(slices.Clone(pool.Places), func(p *Place) bool { return p.State == Refused })
 	for i := range pool.Offers {
 		d.refusals, d.bySize = append(d.refusals, pool.Usage.Fits(pool.Offers[i].Machine)), append(d.bySize, i)
@@ -39,6 +39,8 @@ type decision struct {
 	places []*Place
 	// refusals are why the ledger admits no machine of each offer; nil where it does.
 	refusals []error
+	// plans are those that were looked for, by what they are for.
+	plans map[string]*Plan
 	// bySize are the offers' indexes, that of the machine with the fewest GPUs first.
 	bySize []int
 }

@@ -1,12 +1,14 @@
 package diagnose
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
@@ -164,6 +166,8 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		{name: "the pool has no offers at all", changes: []change{trouble("it is being deleted"), func(s *situation) { s.pool.Offers = nil }}, want: "PoolNotReady", message: "pool inf: it is being deleted"},
 		{name: "the ledger has not counted", changes: []change{func(s *situation) { s.pool.Usage.Ready = false }},
 			want: "PoolNotReady", message: "pool inf: its limits, claims and instances have not been counted since the controller started: nothing is launched before that"},
+		{name: "it is being deleted, and the ledger has not counted", changes: []change{trouble("it is being deleted"), func(s *situation) { s.pool.Usage.Ready = false }},
+			want: "PoolNotReady", message: "pool inf: it is being deleted", also: "PoolNotReady"},
 		{name: "the cloud takes the launch for wrong", changes: []change{refusingBoth("LaunchRejected", "InvalidAMIID.NotFound: no such image")},
 			want: "PoolNotReady", message: "pool inf: the cloud refuses p5.48xlarge on-demand in us-east-1a until 12:03:00: InvalidAMIID.NotFound: no such image (no other of the 2 ways to buy it is open)"},
 		{name: "in trouble, but a node has room", changes: []change{trouble("it is being deleted"), node("n1", fullNode, "gpu 7", 0)}, want: "expected"},
@@ -347,6 +351,45 @@ func TestDecide_MakesEveryReason(t *testing.T) {
 		if makers[reason.Name] == nil && reason.Name != v1alpha1.HoldOther {
 			t.Errorf("nothing makes %s", reason.Name)
 		}
+	}
+}
+
+// The pod of 6 on n1 fits n2 beside the 2 there, and the pod of 2 on n2 fits n1: one move either way, so the first node's.
+func TestDecide_PlansTheFewestMovesForAPodThatFragmentationHolds(t *testing.T) {
+	changes := []change{asking("gpu 8"), used(gpuLimit(16, 8), 2, 8), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 2", 0)}
+	v := newSituation(t, changes...).verdict(t)
+	if v.Reason() != v1alpha1.HoldFragmented || v.Causes[0].Moves == nil || len(v.Causes[0].Moves.Moves) != 1 {
+		t.Fatalf("verdict is %+v, want Fragmented with one move", v)
+	}
+	if want := "move 1 pod off node n1 (kubectl gpufleet explain pod shows which), or raise the limit that keeps the pool from launching a node"; v.Causes[0].Remedy != want {
+		t.Errorf("remedy is %q, want %q", v.Causes[0].Remedy, want)
+	}
+	batch := newSituation(t, append(changes, func(s *situation) { s.pool.Workload = v1alpha1.WorkloadBatch })...).verdict(t)
+	if batch.Causes[0].Moves != nil {
+		t.Errorf("a running job would lose its work: %+v", batch.Causes[0].Moves)
+	}
+}
+
+// Pods of one owner share a plan, and a pass looks for a few only.
+func TestDecide_LooksForFewPlans(t *testing.T) {
+	s := newSituation(t, used(gpuLimit(16, 8), 2, 8), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 2", 0))
+	var pods []*corev1.Pod
+	owner := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}}
+		}
+	}
+	for i := range 10 {
+		pods = append(pods, waiter(fmt.Sprintf("a-%d", i), "gpu 8", owner("one")), waiter(fmt.Sprintf("b-%d", i), "gpu 8", owner(fmt.Sprint(i))))
+	}
+	planned := map[string]int{}
+	for _, v := range Decide(s.cluster, s.pool, pods) {
+		if v.Reason() == v1alpha1.HoldFragmented && v.Causes[0].Moves != nil {
+			planned[v.Pod.OwnerReferences[0].Name]++
+		}
+	}
+	if len(planned) != maxPlans || planned["one"] != 10 {
+		t.Errorf("plans are %v, want 10 of the first owner and %d owners", planned, maxPlans)
 	}
 }
 

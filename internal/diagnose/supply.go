@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corehelpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -65,11 +66,32 @@ func (d *decision) fragmented(asked demand) []Cause {
 func (d *decision) fragments(asked demand, message string, facts []Fact) Cause {
 	c := d.cause(v1alpha1.HoldFragmented, "%s", message)
 	c.Evidence = slices.Concat(facts, d.preemption(asked))
-	c.Moves = PlanMoves(*d.pool, asked.pod, asked.requests)
+	c.Moves = d.plan(asked)
 	if c.Moves != nil {
-		c.Remedy = fmt.Sprintf("move %d pods off node %s (kubectl gpufleet explain pod shows which), or raise the limit that keeps the pool from launching a node", len(c.Moves.Moves), c.Moves.Node)
+		pods := fmt.Sprintf("%d pods", len(c.Moves.Moves))
+		if len(c.Moves.Moves) == 1 {
+			pods = "1 pod"
+		}
+		c.Remedy = fmt.Sprintf("move %s off node %s (kubectl gpufleet explain pod shows which), or raise the limit that keeps the pool from launching a node", pods, c.Moves.Node)
 	}
 	return c
+}
+
+// maxPlans bounds what one pass looks for: a plan may take 25 ms, and thousands of pods may wait.
+const maxPlans = 4
+
+// plan is the fewest moves that make room for the pod, the same for pods of one owner that ask for the same.
+func (d *decision) plan(asked demand) *Plan {
+	key := string(asked.pod.UID)
+	if owner := metav1.GetControllerOf(asked.pod); owner != nil {
+		key = string(owner.UID) + " " + inWords(asked.requests)
+	}
+	plan, known := d.plans[key]
+	if !known && len(d.plans) < maxPlans {
+		plan = PlanMoves(*d.pool, asked.pod, asked.requests)
+		d.plans[key] = plan
+	}
+	return plan
 }
 
 // scattered: enough of a resource is free, on several nodes.
