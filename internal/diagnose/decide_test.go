@@ -153,6 +153,13 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		{name: "an affinity that the pool does not meet", changes: []change{ofPod(requiring("gpufleet.dev/gpu-model", "A100-40GB"))},
 			want: "SelectorMismatch", message: "pool inf: the pod selects its required node affinity (gpufleet.dev/gpu-model In A100-40GB) admits no node of the pool"},
 
+		{name: "the machine that is nearest to what it asks for speaks", changes: []change{withOffers(exclusive(), "g6.xlarge", "p5.48xlarge"), asking("gpu 2"), selectsToo("topology.kubernetes.io/zone", "us-west-2a")},
+			want: "SelectorMismatch", message: "pool inf: the pod selects topology.kubernetes.io/zone=us-west-2a, and its nodes have us-east-1a or us-east-1b"},
+		{name: "the zone is right, and another label is not", changes: []change{selectsToo("topology.kubernetes.io/zone", "us-east-1b"), selectsToo("team", "vision")},
+			want: "SelectorMismatch", message: "pool inf: the pod selects team=vision, a label that its nodes do not have"},
+		{name: "the product's name, without the suffix where it is renamed", changes: []change{withOffers(sliced(4, true), "g6.12xlarge"), asking("nvidia.com/gpu.shared 1"), selectsToo("nvidia.com/gpu.product", "NVIDIA-L4-SHARED")},
+			want: "SelectorMismatch", message: "pool inf: the pod selects nvidia.com/gpu.product=NVIDIA-L4-SHARED; a node on g6.12xlarge is labelled NVIDIA-L4, and only once it runs, so that no node is ever launched for it"},
+
 		// NotTolerated.
 		{name: "it tolerates no taint", changes: []change{tolerationsLeft(0)},
 			want: "NotTolerated", message: "pool inf: the pod does not tolerate nvidia.com/gpu=present:NoSchedule and gpufleet.dev/workload=Inference:NoSchedule, 2 of the 2 taints of the pool's nodes"},
@@ -177,6 +184,8 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 			want: "NotVerified", message: "pool inf: node n1 is not what was ordered: GPUCountMismatch: 8 expected, 7 found", also: "LimitReached"},
 		{name: "two such nodes", changes: []change{used(gpuLimit(16, 8), 2, 8), refusedNode("n1", "PartialLayout: 56 expected, 55 found"), refusedNode("n2", "x")},
 			want: "NotVerified", message: "pool inf: 2 nodes are not what was ordered; the first, n1: PartialLayout: 56 expected, 55 found", also: "LimitReached"},
+		{name: "a bad node that would have no room either", changes: []change{fullPool(), refusedNode("n1", "x"), func(s *situation) { s.pool.Places[0].Free = listed("gpu 0, cpu 192, pods 110") }},
+			want: "LimitReached", message: "pool inf: limit gpus 8 is reached: 8 in use, 8 asked"},
 		{name: "a bad node, and another may be launched", changes: []change{refusedNode("n1", "x")}, want: "expected"},
 
 		// Fragmented.
@@ -186,6 +195,10 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		{name: "GPUs are free, and the CPUs beside them are not", changes: []change{asking("gpu 1, cpu 8"), fullPool(), node("n1", fullNode, "gpu 4, cpu 188", 0)},
 			want: "Fragmented", message: "pool inf: node n1 has nvidia.com/gpu: 4 free, and of cpu only 4 of the 8 that the pod needs", also: "LimitReached"},
 		{name: "not enough in total is not fragmented", changes: []change{asking("gpu 8"), used(gpuLimit(16, 8), 2, 8), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 6", 0)},
+			want: "LimitReached", message: "pool inf: limit gpus 16 is reached: 16 in use, 8 asked"},
+		{name: "what is on its way is not free yet", changes: []change{asking("gpu 8"), used(gpuLimit(16, 8), 2, 8), coming("c1", "gpu 4, pods 110"), coming("c2", "gpu 4, pods 110")},
+			want: "LimitReached", message: "pool inf: limit gpus 16 is reached: 16 in use, 8 asked"},
+		{name: "free on nodes that the pod does not select", changes: []change{asking("gpu 4"), used(gpuLimit(16, 8), 2, 8), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 6", 0), selectsToo("topology.kubernetes.io/zone", "us-east-1b")},
 			want: "LimitReached", message: "pool inf: limit gpus 16 is reached: 16 in use, 8 asked"},
 		{name: "scattered, and the cloud has none", changes: []change{asking("gpu 4"), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 6", 0), refusingBoth("NoCapacity", shortageWords)},
 			want: "Fragmented", message: "pool inf: the pod needs nvidia.com/gpu: 4 on one node; 4 are free in total, and 2 on the node that has the most", also: "NoCapacity"},
@@ -217,6 +230,12 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 			want: "NoCapacity", message: "pool inf: the cloud refuses p5.48xlarge on-demand in us-east-1a until 12:03:00: InsufficientInstanceCapacity: none left (no other of the 2 ways to buy it is open)"},
 		{name: "a shortage in the one zone that it selects", changes: []change{refusing("NoCapacity", "us-east-1b", shortageWords), selectsToo("topology.kubernetes.io/zone", "us-east-1b")},
 			want: "NoCapacity", message: "pool inf: the cloud refuses p5.48xlarge on-demand in us-east-1b until 12:03:00: InsufficientInstanceCapacity: none left"},
+
+		{name: "spot is short, and on demand is not", changes: []change{onSpotToo(), func(s *situation) {
+			for _, zone := range []string{"us-east-1a", "us-east-1b"} {
+				s.pool.Blocked = append(s.pool.Blocked, Blocked{InstanceType: "p5.48xlarge", Zone: zone, CapacityType: "spot", Reason: "NoCapacity", Until: noon.Add(time.Minute)})
+			}
+		}}, want: "expected"},
 
 		// Other: nothing that is known.
 		{name: "a node has room, and the scheduler does not see it", changes: []change{node("n1", fullNode, "gpu 7", 0), waitingFor(6 * time.Minute)},

@@ -208,6 +208,13 @@ func refusingBoth(reason, message string) change {
 	}
 }
 
+// onSpotToo lets the pool buy spot machines first.
+func onSpotToo() change {
+	return func(s *situation) {
+		s.pool.Offers = []Offer{NewOffer(s.pool.Offers[0].Blueprint, []string{"us-east-1a", "us-east-1b"}, []v1alpha1.CapacityType{v1alpha1.CapacityTypeSpot, v1alpha1.CapacityTypeOnDemand})}
+	}
+}
+
 func budget(b Budget) change {
 	return func(s *situation) { s.pool.Budgets = append(s.pool.Budgets, b) }
 }
