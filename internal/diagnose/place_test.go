@@ -120,3 +120,38 @@ func TestOffer_ShareIsThePhysicalGPUsBehindAnAmount(t *testing.T) {
 		}
 	}
 }
+
+func TestJoined_ANodeIsAsFarAsItsVerdict(t *testing.T) {
+	offers := []Offer{offerOf(t, exclusive(), "p5.48xlarge")}
+	claim := Claim{Name: "claim", Types: []string{"p5.48xlarge"}, ProviderID: "aws:///us-east-1a/i-1"}
+	tainted := func(keys ...string) *corev1.Node {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "i-1"}, Status: corev1.NodeStatus{Allocatable: listed("gpu 7")}}
+		for _, key := range keys {
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+		}
+		return node
+	}
+	judged := func(status metav1.ConditionStatus) *v1alpha1.GPUNode {
+		return &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionVerified, Status: status, Reason: "GPUCountMismatch", Message: "8 expected, 7 found"},
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		node    *corev1.Node
+		gpuNode *v1alpha1.GPUNode
+		state   State
+		finding string
+		free    int64
+		taints  int
+	}{
+		"not judged":           {tainted("gpufleet.dev/unverified"), nil, Coming, "", 8, 0},
+		"being looked at":      {tainted("gpufleet.dev/unverified", "karpenter.sh/unregistered"), judged("Unknown"), Coming, "", 8, 0},
+		"not what was ordered": {tainted("gpufleet.dev/unverified"), judged("False"), Refused, "GPUCountMismatch: 8 expected, 7 found", 8, 0},
+		"verified":             {tainted("team"), judged("True"), Verified, "", 7, 1},
+	} {
+		p := Joined(claim, tc.node, tc.gpuNode, nil, offers)
+		if p.State != tc.state || p.Finding != tc.finding || quantity(p.Free, wholeGPU) != tc.free || len(p.Taints) != tc.taints {
+			t.Errorf("%s: state %d, finding %q, %d GPUs, taints %v", name, p.State, p.Finding, quantity(p.Free, wholeGPU), p.Taints)
+		}
+	}
+}
