@@ -86,7 +86,7 @@ func Waits(pod *corev1.Pod) bool {
 // withoutClaims says whether a claim is not made yet that the pod has a template for. The scheduler does not look at such a
 // pod, and does not say so in its status either (k8s.io/kubernetes, plugins/dynamicresources, PreEnqueue).
 func withoutClaims(pod *corev1.Pod) bool {
-	return podScheduled(pod) == nil && slices.ContainsFunc(pod.Spec.ResourceClaims, func(ref corev1.PodResourceClaim) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(ref corev1.PodResourceClaim) bool {
 		return ref.ResourceClaimTemplateName != nil && !slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(made corev1.PodResourceClaimStatus) bool {
 			return made.Name == ref.Name
 		})
