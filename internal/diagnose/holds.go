@@ -24,6 +24,9 @@ type Hold struct {
 	Since time.Time
 	// Message says what holds them, with the numbers, and how many: it stands on the pool, so it does not name it.
 	Message string
+	// Words are the message for whoever shows the number of pods beside it: only where several limits hold pods does each say
+	// how many.
+	Words string
 	// Remedy is one sentence that says what would free the first of them.
 	Remedy string
 	// Limits are those that hold pods where the reason is LimitReached, the one that holds the most first.
@@ -55,14 +58,17 @@ func newHold(reason string, pods []Verdict) Hold {
 	})
 	voices := speaking(pods)
 	hold := Hold{Reason: reason, Pods: pods, GPUs: physical(pods), Since: pods[0].Since, Remedy: voices[0].Remedy}
-	var words []string
+	var message, words []string
 	for _, v := range voices {
-		words = append(words, v.words())
+		message, words = append(message, v.words()), append(words, v.said())
+		if len(voices) > 1 {
+			words[len(words)-1] += fmt.Sprintf(" (%s)", count(v.pods, "pod"))
+		}
 		if v.Limit != nil {
 			hold.Limits = append(hold.Limits, v.Limit.Limit)
 		}
 	}
-	hold.Message = strings.Join(words, "; ")
+	hold.Message, hold.Words = strings.Join(message, "; "), strings.Join(words, "; ")
 	return hold
 }
 
@@ -74,16 +80,24 @@ type voice struct {
 
 // words are those of the cause: "limit gpus 8 is reached: 8 in use, 8 asked for 60 waiting pods".
 func (v voice) words() string {
-	// The cause names the pool for whoever reads it elsewhere.
-	_, said, _ := strings.Cut(v.Message, ": ")
-	pods := fmt.Sprintf("%d waiting pods", v.pods)
-	if v.pods == 1 {
-		pods = "1 waiting pod"
-	}
 	if v.Limit != nil && !v.Limit.UnknownPrice {
-		return said + " for " + pods
+		return v.said() + " for " + count(v.pods, "waiting pod")
 	}
-	return said + " (" + pods + ")"
+	return v.said() + " (" + count(v.pods, "waiting pod") + ")"
+}
+
+// said is the cause's message without the pool, which it names for whoever reads it elsewhere.
+func (v voice) said() string {
+	_, said, _ := strings.Cut(v.Message, ": ")
+	return said
+}
+
+// count writes a number of things: 1 pod, 2 pods.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // speaking are the causes that speak for all pods of one reason: one for each limit, else that of the first pod. Of a limit

@@ -42,6 +42,12 @@ func TestHolds_SayTheLimitThatHoldsTheMostFirst(t *testing.T) {
 	if want := "limit nodes 2 is reached: 2 in use, 1 asked for 2 waiting pods; limit hourlyCost $0.000002/h is reached: $0.000002/h in use, $0.000003/h asked for 1 waiting pod"; holds[0].Message != want {
 		t.Errorf("message is\n%s\nwant\n%s", holds[0].Message, want)
 	}
+	if want := "limit nodes 2 is reached: 2 in use, 1 asked (2 pods); limit hourlyCost $0.000002/h is reached: $0.000002/h in use, $0.000003/h asked (1 pod)"; holds[0].Words != want {
+		t.Errorf("words are\n%s\nwant\n%s", holds[0].Words, want)
+	}
+	if got := Holds([]Verdict{limited("a", ledger.Nodes, 2, 0)})[0].Words; got != "limit nodes 2 is reached: 2 in use, 2 asked" {
+		t.Errorf("words of one limit are %q", got)
+	}
 	if got := fmt.Sprint(holds[0].Limits); got != "[Nodes HourlyCost]" {
 		t.Errorf("limits are %s", got)
 	}

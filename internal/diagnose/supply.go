@@ -68,11 +68,8 @@ func (d *decision) fragments(asked demand, message string, facts []Fact) Cause {
 	c.Evidence = slices.Concat(facts, d.preemption(asked))
 	c.Moves = d.plan(asked)
 	if c.Moves != nil {
-		pods := fmt.Sprintf("%d pods", len(c.Moves.Moves))
-		if len(c.Moves.Moves) == 1 {
-			pods = "1 pod"
-		}
-		c.Remedy = fmt.Sprintf("move %s off node %s (kubectl gpufleet explain pod shows which), or raise the limit that keeps the pool from launching a node", pods, c.Moves.Node)
+		c.Remedy = fmt.Sprintf("move %s off node %s (kubectl gpufleet explain pod shows which), or raise the limit that keeps the pool from launching a node",
+			count(len(c.Moves.Moves), "pod"), c.Moves.Node)
 	}
 	return c
 }
