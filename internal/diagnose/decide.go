@@ -39,6 +39,8 @@ type decision struct {
 	places []*Place
 	// refusals are why the ledger admits no machine of each offer; nil where it does.
 	refusals []error
+	// held are the pods that hold GPUs of the pool, once they are counted.
+	held map[corev1.ResourceName]map[int32]int
 	// plans are those that were looked for, by what they are for.
 	plans map[string]*Plan
 	// bySize are the offers' indexes, that of the machine with the fewest GPUs first.
@@ -59,6 +61,11 @@ func (d *decision) verdict(asked demand) Verdict {
 		return d.expected(v, nil)
 	}
 	v.Causes = slices.Concat(own, d.trouble(), causes, d.notVerified(asked), d.fragmented(asked))
+	for i := range v.Causes {
+		if v.Causes[i].Limit != nil {
+			v.Causes[i].Evidence = append(v.Causes[i].Evidence, d.preemption(asked)...)
+		}
+	}
 	slices.SortStableFunc(v.Causes, func(a, b Cause) int {
 		return cmp.Compare(v1alpha1.PrecedenceOf(a.Reason), v1alpha1.PrecedenceOf(b.Reason))
 	})

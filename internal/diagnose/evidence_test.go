@@ -44,9 +44,9 @@ func TestDecide_SaysWhetherPodsOfLowerPriorityHoldWhatIsNeeded(t *testing.T) {
 		changes []change
 		want    string
 	}{
-		"lower":            {[]change{priority(1001)}, "2 pods of lower priority hold what it needs: the scheduler may evict them"},
-		"lower, and never": {[]change{priority(1001), never}, "2 pods of lower priority hold what it needs, and its preemptionPolicy is Never"},
-		"equal":            {[]change{priority(1000)}, "none is evicted: 2 pods that hold what it needs have its priority, 1000"},
+		"lower":            {[]change{priority(1001)}, "2 pods of lower priority may hold what it needs: the scheduler may evict them"},
+		"lower, and never": {[]change{priority(1001), never}, "2 pods of lower priority may hold what it needs, and its preemptionPolicy is Never"},
+		"equal":            {[]change{priority(1000)}, "none is evicted: what it needs is held by 2 pods of its own priority, 1000"},
 		"higher":           {[]change{priority(999)}, ""},
 	} {
 		changes := append([]change{asking("gpu 4"), used(gpuLimit(16, 8), 2, 8), node("n1", fullNode, "gpu 6", 1000), node("n2", fullNode, "gpu 6", 1000)}, tc.changes...)
@@ -57,7 +57,15 @@ func TestDecide_SaysWhetherPodsOfLowerPriorityHoldWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// A devices' claim is on one node, and what one pod of the pass gets another does not.
+// The same stands beside a limit: who waits for an eviction there waits for ever too.
+func TestDecide_SaysOfALimitWhetherAnybodyIsEvicted(t *testing.T) {
+	v := newSituation(t, fullPool(), node("n1", fullNode, "gpu 8", 0)).verdict(t)
+	if got, want := v.Causes[0].fact("preemption"), "none is evicted: what it needs is held by 1 pod of its own priority, 0"; v.Reason() != v1alpha1.HoldLimitReached || got != want {
+		t.Errorf("%s: %q, want LimitReached: %q", v.Reason(), got, want)
+	}
+}
+
+// The devices of a claim are on one node, and what one pod of the pass gets another does not.
 func TestDecide_OfClaimsEachDeviceServesOnePod(t *testing.T) {
 	s := newSituation(t, fullPool(), node("n1", fullNode, "cpu 1", 0), deviceClass("gpu.nvidia.com"), publishing("n1", 8, 6))
 	var pods []*corev1.Pod

@@ -134,29 +134,49 @@ func quantity(list corev1.ResourceList, name corev1.ResourceName) int64 {
 // preemption says whether pods of lower priority hold what the pod needs.
 func (d *decision) preemption(asked demand) []Fact {
 	own, lower, equal := corehelpers.PodPriority(asked.pod), 0, 0
-	for _, p := range d.pool.Places {
-		for _, there := range p.Pods {
-			if p.State != Verified || there.Spec.NodeName == "" || !hasAny(requestsOf(there), asked.gpuRequests()) {
-				continue
-			}
-			switch priority := corehelpers.PodPriority(there); {
+	for _, name := range asked.gpus() {
+		for priority, pods := range d.holders()[name] {
+			switch {
 			case priority < own:
-				lower++
+				lower += pods
 			case priority == own:
-				equal++
+				equal += pods
 			}
 		}
 	}
 	never := asked.pod.Spec.PreemptionPolicy != nil && *asked.pod.Spec.PreemptionPolicy == corev1.PreemptNever
 	switch {
 	case lower > 0 && never:
-		return []Fact{{"preemption", fmt.Sprintf("%d pods of lower priority hold what it needs, and its preemptionPolicy is Never", lower)}}
+		return []Fact{{"preemption", fmt.Sprintf("%s of lower priority may hold what it needs, and its preemptionPolicy is Never", count(lower, "pod"))}}
 	case lower > 0:
-		return []Fact{{"preemption", fmt.Sprintf("%d pods of lower priority hold what it needs: the scheduler may evict them", lower)}}
+		return []Fact{{"preemption", fmt.Sprintf("%s of lower priority may hold what it needs: the scheduler may evict them", count(lower, "pod"))}}
 	case equal > 0:
-		return []Fact{{"preemption", fmt.Sprintf("none is evicted: %d pods that hold what it needs have its priority, %d", equal, own)}}
+		return []Fact{{"preemption", fmt.Sprintf("none is evicted: what it needs is held by %s of its own priority, %d", count(equal, "pod"), own)}}
 	}
 	return nil
+}
+
+// holders are how many pods hold something of each GPU resource on the pool's verified nodes, by their priority. They are
+// counted once a pass: thousands of pods may wait.
+func (d *decision) holders() map[corev1.ResourceName]map[int32]int {
+	if d.held != nil {
+		return d.held
+	}
+	d.held = map[corev1.ResourceName]map[int32]int{}
+	for _, p := range d.pool.Places {
+		for _, there := range p.Pods {
+			if p.State != Verified || there.Spec.NodeName == "" {
+				continue
+			}
+			for _, name := range demandOf(there).gpus() {
+				if d.held[name] == nil {
+					d.held[name] = map[int32]int{}
+				}
+				d.held[name][corehelpers.PodPriority(there)]++
+			}
+		}
+	}
+	return d.held
 }
 
 // gpuRequests are the GPU resources that the pod asks for.

@@ -44,9 +44,14 @@ func understand(s *snapshot) *fleet {
 	f := &fleet{snapshot: s, verdicts: map[types.UID][]diagnose.Verdict{}, cluster: diagnose.Cluster{
 		Now: s.at, Quotas: s.quotas, Claims: s.resourceClaims, Templates: s.templates, Classes: s.deviceClasses, Slices: s.slices,
 	}}
-	waiting := f.waiting()
+	waiting, naming := f.waiting(), map[string][]*corev1.Pod{}
+	for _, pod := range waiting {
+		for _, name := range diagnose.NamedPools(pod) {
+			naming[name] = append(naming[name], pod)
+		}
+	}
 	for _, object := range s.pools {
-		f.pools = append(f.pools, f.look(object, waiting))
+		f.pools = append(f.pools, f.look(object, naming[object.Name]))
 	}
 	slices.SortFunc(f.pools, func(a, b *pool) int { return cmp.Compare(a.object.Name, b.object.Name) })
 	for _, pod := range waiting {
@@ -63,14 +68,11 @@ func (f *fleet) waiting() []*corev1.Pod {
 }
 
 // look decides one pool for all pods that name it.
-func (f *fleet) look(object *v1alpha1.GPUNodePool, waiting []*corev1.Pod) *pool {
+func (f *fleet) look(object *v1alpha1.GPUNodePool, naming []*corev1.Pod) *pool {
 	source := f.source(object)
 	p := &pool{object: object, expected: map[types.UID]*diagnose.Place{}}
 	p.is = assemble(source)
 	p.machines = f.machinesOf(object.Name, p.is)
-	naming := slices.DeleteFunc(slices.Clone(waiting), func(pod *corev1.Pod) bool {
-		return !slices.Contains(diagnose.NamedPools(pod), object.Name)
-	})
 	cluster, filled := f.cluster, assemble(source)
 	cluster.Expected = f.expectedSince(object, naming)
 	for _, verdict := range diagnose.Decide(cluster, filled, naming) {

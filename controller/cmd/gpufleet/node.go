@@ -227,12 +227,8 @@ func startOf(pod *corev1.Pod) metav1.Time {
 // holding are the pods that would be on the node if it were what was ordered.
 func (r *nodeReport) holding(p *pool) {
 	for _, v := range p.held {
-		cause := v.Causes[0]
-		if cause.Reason != v1alpha1.HoldNotVerified {
-			continue
-		}
-		for _, fact := range cause.Evidence {
-			// diagnose names each node that could take the pod.
+		for _, fact := range v.Causes[0].Evidence {
+			// NotVerified names each node that could take the pod in its evidence; no other reason does.
 			if fact.Name == "node "+r.machineReport.Name {
 				r.HeldPods = append(r.HeldPods, podReference{Namespace: v.Pod.Namespace, Name: v.Pod.Name, Since: metav1.NewTime(v.Since)})
 			}

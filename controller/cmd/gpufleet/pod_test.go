@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
@@ -26,10 +27,11 @@ func TestExplainPod_HeldByALimit(t *testing.T) {
   Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.
 
 Evidence
-  limit  gpus
-  value  8
-  used   8
-  asked  8
+  limit       gpus
+  value       8
+  used        8
+  asked       8
+  preemption  none is evicted: what it needs is held by 1 pod of its own priority, 0
 `, "")
 }
 
@@ -48,10 +50,12 @@ func TestExplainPod_WrapsOnATerminalAndKeepsTheColumns(t *testing.T) {
              nvidia.com/mig-1g.10gb.
 
 Evidence
-  limit  gpus
-  value  8
-  used   8
-  asked  8
+  limit       gpus
+  value       8
+  used        8
+  asked       8
+  preemption  none is evicted: what it needs is held by 1
+              pod of its own priority, 0
 `, "")
 }
 
@@ -71,10 +75,11 @@ func TestExplainPod_OfSeveralPoolsTheNearestGivesTheReason(t *testing.T) {
   Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.
 
 Evidence
-  limit  gpus
-  value  8
-  used   8
-  asked  8
+  limit       gpus
+  value       8
+  used        8
+  asked       8
+  preemption  none is evicted: what it needs is held by 1 pod of its own priority, 0
 
 Pools that it names
   batch                NameMismatch: the pod asks for nvidia.com/mig-1g.10gb: 1, and nodes on p5.48xlarge offer nvidia.com/gpu: 8
@@ -257,7 +262,7 @@ Evidence
   free          6
   largestBlock  3
   freeByNode    i-0a: 3, i-0b: 3
-  preemption    none is evicted: 5 pods that hold what it needs have its priority, 0
+  preemption    none is evicted: what it needs is held by 5 pods of its own priority, 0
 
 These moves would make room on node i-0a (a dry run: nothing is moved)
   POD          FROM  TO
@@ -314,7 +319,7 @@ func TestExplainPod_TheControllersWordWhereItDiffers(t *testing.T) {
 			}
 		}
 		a := newWorld(t, with(objects, tc.events...)...).run(t, "explain", "pod", "waits")
-		_, got, _ := strings.Cut(a.stdout, "  asked  8\n")
+		_, got, _ := strings.Cut(a.stdout, "of its own priority, 0\n")
 		if got != tc.want {
 			t.Errorf("%s: printed %q, want %q", tc.name, got, tc.want)
 		}
@@ -371,6 +376,16 @@ func TestExplainPod_IsOverdueOnlyWhereThatIsKnown(t *testing.T) {
 		if r.State != tc.want || (tc.want == PodHeld && r.Reason != v1alpha1.HoldOther) {
 			t.Errorf("%s: %s, want %s", tc.name, r.State, tc.want)
 		}
+	}
+}
+
+// A list may come from a cache that has not seen the pod yet.
+func TestExplainPod_IsAnsweredThoughTheListDoesNotHaveItYet(t *testing.T) {
+	w := newWorld(t, full()...)
+	w.core.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, &corev1.PodList{}, nil })
+	if a := w.run(t, "explain", "pod", "waits"); a.code == exitError || !strings.HasPrefix(a.stdout, "Pod default/waits waits for 4m, and nothing holds it.\n") ||
+		!strings.Contains(a.stdout, "Where      node i-0a1 of pool inference") {
+		t.Errorf("exit code %d, printed\n%s", a.code, a.stdout)
 	}
 }
 

@@ -168,6 +168,13 @@ func TestRead_SaysWhatKeepsTheServerFromAnswering(t *testing.T) {
 	}
 }
 
+func TestRead_EndsInTime(t *testing.T) {
+	const want = "gpufleet: cannot list gpunodepools.gpufleet.dev: https://cluster.test did not answer all within 1ns: "
+	if a := newWorld(t, full()...).run(t, "status", "--request-timeout", "1ns"); a.code != exitError || !strings.HasPrefix(a.stderr, want) {
+		t.Errorf("exit code %d, said %q, want %q", a.code, a.stderr, want)
+	}
+}
+
 func TestRead_ObjectsOfAnotherVersionAreNamed(t *testing.T) {
 	strange := untyped(t, poolNamed("strange", "whole", v1alpha1.WorkloadBatch))
 	strange.Object["spec"] = map[string]any{"machines": "many"}
@@ -182,7 +189,8 @@ func TestRead_AnInterruptedReadIsNoFailureOfTheServer(t *testing.T) {
 	w := newWorld(t, full()...)
 	w.dynamic.PrependReactor("list", "gpunodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel()
-		return true, nil, ctx.Err()
+		// In client-go's words, which do not wrap the context's error.
+		return true, nil, errors.New("client rate limiter Wait returned an error: context canceled")
 	})
 	if a := w.runUntil(ctx, nil, "status"); a.code != exitError || a.stderr != "gpufleet: interrupted\n" {
 		t.Errorf("exit code %d, said %q", a.code, a.stderr)

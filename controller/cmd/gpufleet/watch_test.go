@@ -161,7 +161,9 @@ func TestWatch_InterruptedWhileTheServerIsAwayIsAnError(t *testing.T) {
 func TestWatch_WhatCannotBeReadAtFirstEndsIt(t *testing.T) {
 	w := newWorld(t, full()...)
 	w.away(func() bool { return true })
-	if a := w.run(t, "status", "-w"); a.code != exitError || a.stdout != "" || !strings.Contains(a.stderr, "cannot be reached") {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if a := w.runUntil(ctx, &bytes.Buffer{}, "status", "-w", "--interval", "1ms"); ctx.Err() != nil || a.code != exitError || a.stdout != "" || !strings.Contains(a.stderr, "cannot be reached") {
 		t.Errorf("%+v", a)
 	}
 }
