@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,8 +160,9 @@ func (c *Controller) judge(seen looked) []diagnose.Verdict {
 	return diagnose.Decide(cluster, seen.pool, seen.pods)
 }
 
-// verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist or is not counted.
-func (c *Controller) verdictsOf(ctx context.Context, name string) (map[string]diagnose.Verdict, error) {
+// verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist. Where other pods are given, the
+// verdicts are on those instead.
+func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*corev1.Pod) (map[string]diagnose.Verdict, error) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, pool); apierrors.IsNotFound(err) {
 		return nil, nil
@@ -170,6 +172,12 @@ func (c *Controller) verdictsOf(ctx context.Context, name string) (map[string]di
 	seen, err := c.look(ctx, pool)
 	if err != nil {
 		return nil, err
+	}
+	if len(instead) > 0 {
+		seen.pods = instead
+		if seen.cluster, err = c.claimsOf(ctx, instead); err != nil {
+			return nil, err
+		}
 	}
 	verdicts := map[string]diagnose.Verdict{}
 	for _, v := range c.judge(seen) {

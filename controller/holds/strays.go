@@ -3,9 +3,11 @@ package holds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -37,13 +39,21 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	served, err := c.byAnyPool(ctx, pods, pools)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	var verdicts []diagnose.Verdict
 	later := false
 	for _, pod := range pods {
 		if !diagnose.AsksGPUs(cluster, pod) {
 			continue
 		}
-		verdict := diagnose.Stray(cluster, pod, offered)
+		verdict := diagnose.Unnamed(diagnose.Stray(cluster, pod, offered), served[pod.UID])
+		if verdict.Expected {
+			later = true
+			continue
+		}
 		// A pod that does not say that it is meant for us may be meant for others.
 		if !diagnose.Meant(pod) && (elsewhere || cluster.Now.Sub(verdict.Since) < diagnose.Patience) {
 			later = later || !elsewhere
@@ -60,6 +70,25 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: waitingAgain}, nil
 	}
 	return reconcile.Result{RequeueAfter: idleAgain}, nil
+}
+
+// byAnyPool are the verdicts of every pool on the pods that name none.
+func (c *Controller) byAnyPool(ctx context.Context, pods []*corev1.Pod, pools map[string]bool) (map[types.UID][]diagnose.Verdict, error) {
+	unnamed := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return len(diagnose.NamedPools(pod)) > 0 })
+	verdicts := map[types.UID][]diagnose.Verdict{}
+	if len(unnamed) == 0 {
+		return verdicts, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		of, err := c.verdictsOf(ctx, name, unnamed...)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range of {
+			verdicts[v.Pod.UID] = append(verdicts[v.Pod.UID], v)
+		}
+	}
+	return verdicts, nil
 }
 
 // offered are the pools that exist, and what each offers as its status has it.

@@ -53,7 +53,8 @@ func Stray(cluster Cluster, pod *corev1.Pod, pools map[string]corev1.ResourceLis
 		c.Message += fmt.Sprintf("; %s offers what it asks for", strings.Join(offering, ", "))
 		c.Remedy += ": " + offering[0]
 	case len(all) > 0:
-		c.Message += "; there are " + strings.Join(all, ", ")
+		c.Message += fmt.Sprintf("; none of %s offers what it asks for", strings.Join(all, ", "))
+		c.Remedy = "ask for what a pool offers, and select the pool by " + v1alpha1.LabelPool + "; or look to whoever offers " + inWords(asked.gpuRequests())
 	default:
 		c.Message += "; there is none at all"
 		c.Remedy = "declare a GPUNodePool, and select it by " + v1alpha1.LabelPool
@@ -66,6 +67,16 @@ func Stray(cluster Cluster, pod *corev1.Pod, pools map[string]corev1.ResourceLis
 	}
 	v.Causes = append(v.Causes, c)
 	return v
+}
+
+// Unnamed is the verdict on a pod that names no pool, of what it would be as a stray and of one for each pool. Karpenter
+// considers such a pod for every pool whose taints it tolerates: where it could run as it stands, that pool speaks for it.
+func Unnamed(stray Verdict, verdicts []Verdict) Verdict {
+	right := slices.DeleteFunc(slices.Clone(verdicts), func(v Verdict) bool { return slices.ContainsFunc(v.Causes, ofThePod) })
+	if len(right) == 0 {
+		return stray
+	}
+	return Nearest(right)
 }
 
 // Nearest is the verdict of the pool that is nearest to serving a pod, of one for each pool that the pod names: one that

@@ -30,6 +30,13 @@ type Claim struct {
 func OnItsWay(claim Claim, offers []Offer) *Place {
 	p := &Place{Name: claim.Name, Taints: claim.Taints, Free: promise(claim, offers)}
 	p.Has = p.Free.DeepCopy()
+	for _, offer := range offers {
+		if slices.Contains(claim.Types, offer.Blueprint.InstanceType) {
+			for _, way := range offer.Ways {
+				p.MayBe = append(p.MayBe, way.Node)
+			}
+		}
+	}
 	if claim.ProviderID != "" {
 		// The launch has decided its labels.
 		p.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: claim.Labels}}

@@ -61,6 +61,10 @@ func (d *decision) verdict(asked demand) Verdict {
 		return d.expected(v, nil)
 	}
 	v.Causes = slices.Concat(own, d.trouble(), causes, d.notVerified(asked), d.fragmented(asked))
+	if slices.ContainsFunc(v.Causes, ofThePod) && slices.ContainsFunc(d.places, d.pool.open) {
+		// Once the pod is right, a node with room may take it: that no machine may be launched need not stand in its way.
+		v.Causes = slices.DeleteFunc(v.Causes, func(c Cause) bool { return !ofThePod(c) })
+	}
 	for i := range v.Causes {
 		if v.Causes[i].Limit != nil {
 			v.Causes[i].Evidence = append(v.Causes[i].Evidence, d.preemption(asked)...)
@@ -161,6 +165,11 @@ func (d *decision) mistakes(asked demand, offer *Offer) []Cause {
 // obstacles are what keeps a machine of an offer from being launched now.
 func (d *decision) obstacles(asked demand, offer *Offer, refusal error) []Cause {
 	return slices.Concat(d.budgets(offer), d.limit(refusal), d.blocked(asked, offer))
+}
+
+// ofThePod says whether a cause is the pod's own, or of who admits it.
+func ofThePod(c Cause) bool {
+	return v1alpha1.PrecedenceOf(c.Reason) < v1alpha1.PrecedenceOf(v1alpha1.HoldPoolNotReady)
 }
 
 // limit is the ledger's refusal.

@@ -81,7 +81,14 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		{name: "KAI has not looked at it", changes: []change{scheduler("kai-scheduler", false)}, want: "Gated", message: "pool inf: scheduler kai-scheduler has not looked for a node yet"},
 		{name: "a gate on a full pool", changes: []change{gate(kueue), fullPool()}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back", also: "LimitReached"},
 
-		{name: "a gate, and a node has room", changes: []change{gate(kueue), fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back", also: "LimitReached"},
+		{name: "a gate, and a node has room", changes: []change{gate(kueue), fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back"},
+		{name: "a gate, and the node is full", changes: []change{gate(kueue), fullPool(), node("n1", fullNode, "gpu 8", 0)}, want: "Gated", message: "pool inf: the scheduling gate kueue.x-k8s.io/admission holds the pod back", also: "LimitReached"},
+		{name: "no toleration, and a node of the full pool has room", changes: []change{tolerationsLeft(1), fullPool(), node("n1", fullNode, "gpu 7", 0), func(s *situation) { s.pool.Places[0].Taints = s.pool.Offers[0].Blueprint.Taints }},
+			want: "NotTolerated", message: "pool inf: the pod does not tolerate gpufleet.dev/workload=Inference:NoSchedule, 1 of the 2 taints of the pool's nodes"},
+
+		{name: "a zone that no machine on its way can be in", changes: []change{claimed("c1"), selectsToo("topology.kubernetes.io/zone", "us-west-2a")},
+			want: "SelectorMismatch", message: "pool inf: the pod selects topology.kubernetes.io/zone=us-west-2a, and its nodes have us-east-1a or us-east-1b"},
+		{name: "a zone that the machine on its way may come to be in", changes: []change{fullPool(), claimed("c1"), selectsToo("topology.kubernetes.io/zone", "us-east-1b")}, want: "expected"},
 
 		// NotAllowed.
 		{name: "the quota of the device class is used up", changes: []change{asking("cpu 1"), deviceClass("gpu.nvidia.com"), templated("gpu.nvidia.com", 2), quota("default", "gpus", "gpu.nvidia.com.deviceclass.resource.k8s.io/devices", "8", "7")},

@@ -181,6 +181,27 @@ func TestNearest_IsThePoolWhoseReasonComesLastInPrecedence(t *testing.T) {
 	}
 }
 
+// Karpenter launches for a pod that names no pool where it tolerates the taints of one.
+func TestUnnamed_APoolThatCouldServeThePodSpeaksForIt(t *testing.T) {
+	unnamed := ofPod(func(p *corev1.Pod) { p.Spec.NodeSelector = nil })
+	for name, tc := range map[string]struct {
+		changes []change
+		want    string
+	}{
+		"a machine may be launched":   {[]change{unnamed}, ""},
+		"the pool is full":            {[]change{unnamed, fullPool()}, v1alpha1.HoldLimitReached},
+		"it does not tolerate it":     {[]change{unnamed, tolerationsLeft(1)}, v1alpha1.HoldSelectorMismatch},
+		"it asks by another name":     {[]change{unnamed, asking("amd.com/gpu 1")}, v1alpha1.HoldSelectorMismatch},
+		"it is gated, and named none": {[]change{unnamed, gate(kueue)}, v1alpha1.HoldGated},
+	} {
+		s := newSituation(t, tc.changes...)
+		stray := Stray(s.cluster, s.pod, map[string]corev1.ResourceList{"inf": listed("gpu 8")})
+		if got := Unnamed(stray, []Verdict{s.verdict(t)}); got.Reason() != tc.want || got.Expected != (tc.want == "") {
+			t.Errorf("%s: %q, want %q", name, got.Reason(), tc.want)
+		}
+	}
+}
+
 func TestStray_NamesThePoolsThatOfferWhatIsAsked(t *testing.T) {
 	pools := map[string]corev1.ResourceList{"cut": listed("nvidia.com/mig-1g.10gb 56"), "whole": listed("gpu 8"), "also-whole": listed("gpu 4")}
 	unnamed := func(p *corev1.Pod) { p.Spec.NodeSelector = nil }
@@ -194,7 +215,8 @@ func TestStray_NamesThePoolsThatOfferWhatIsAsked(t *testing.T) {
 		"it names one that there is not": {waiter("pod", "nvidia.com/mig-1g.10gb 1"), pools,
 			"no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; cut offers what it asks for", "select a pool: nodeSelector gpufleet.dev/pool: cut"},
 		"none offers it": {waiter("pod", "amd.com/gpu 1"), pools,
-			"no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; there are also-whole, cut, whole", "select a pool: nodeSelector gpufleet.dev/pool"},
+			"no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; none of also-whole, cut, whole offers what it asks for",
+			"ask for what a pool offers, and select the pool by gpufleet.dev/pool; or look to whoever offers amd.com/gpu: 1"},
 		"there is none at all": {waiter("pod", "gpu 1"), nil,
 			"no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; there is none at all", "declare a GPUNodePool, and select it by gpufleet.dev/pool"},
 	} {

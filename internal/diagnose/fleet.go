@@ -108,8 +108,10 @@ type Place struct {
 	State State
 	// Finding says of a Refused node what is wrong.
 	Finding string
-	// Node has the labels; nil while it is not known which they will be.
+	// Node has the labels; nil while it is not known which they will be: then MayBe are those that it may get, if any are
+	// known.
 	Node   *corev1.Node
+	MayBe  []*corev1.Node
 	Taints []corev1.Taint
 	Free   corev1.ResourceList
 	// Has is what it has altogether, taken or not.

@@ -61,6 +61,9 @@ func newHold(reason string, pods []Verdict) Hold {
 	var message, words []string
 	for _, v := range voices {
 		message, words = append(message, v.words()), append(words, v.said())
+		if v.others {
+			words[len(words)-1] += " (the first pod; each has its own words)"
+		}
 		if len(voices) > 1 {
 			words[len(words)-1] += fmt.Sprintf(" (%s)", count(v.pods, "pod"))
 		}
@@ -76,12 +79,17 @@ func newHold(reason string, pods []Verdict) Hold {
 type voice struct {
 	Cause
 	pods int
+	// others says that some of the pods are held for the same reason by something else.
+	others bool
 }
 
 // words are those of the cause: "limit gpus 8 is reached: 8 in use, 8 asked for 60 waiting pods".
 func (v voice) words() string {
 	if v.Limit != nil && !v.Limit.UnknownPrice {
 		return v.said() + " for " + count(v.pods, "waiting pod")
+	}
+	if v.others {
+		return v.said() + fmt.Sprintf(" (the first of %d waiting pods; each has its own words)", v.pods)
 	}
 	return v.said() + " (" + count(v.pods, "waiting pod") + ")"
 }
@@ -112,6 +120,7 @@ func speaking(pods []Verdict) []voice {
 			at = len(voices) - 1
 		}
 		voices[at].pods++
+		voices[at].others = voices[at].others || (cause.Limit == nil && cause.Message != voices[at].Message)
 		if cause.Limit != nil && cause.Limit.Asked < voices[at].Limit.Asked {
 			voices[at].Cause = cause
 		}

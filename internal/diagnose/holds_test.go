@@ -88,3 +88,14 @@ func TestHolds_AddUpWhatPodsAskBeforeTheyCountGPUs(t *testing.T) {
 		t.Errorf("%d GPUs, want 9", got)
 	}
 }
+
+// One pod speaks for pods with mistakes of their own, and says so.
+func TestHolds_TheFirstPodSpeaksForOthersAndSaysSo(t *testing.T) {
+	holds := Holds([]Verdict{mistaken("a", v1alpha1.HoldNameMismatch), mistaken("b", v1alpha1.HoldNameMismatch)})
+	if want := "a is wrong (the first of 2 waiting pods; each has its own words)"; holds[0].Message != want {
+		t.Errorf("message is %q, want %q", holds[0].Message, want)
+	}
+	if want := "a is wrong (the first pod; each has its own words)"; holds[0].Words != want {
+		t.Errorf("words are %q, want %q", holds[0].Words, want)
+	}
+}

@@ -12,7 +12,14 @@ import (
 // takes says whether the place can be expected to take the pod.
 func (p *Place) takes(asked demand) bool {
 	return fits(asked.requests, p.Free) && asked.tolerates(p.Taints) &&
-		(p.Node == nil || asked.selects(p.Node)) && !p.repels(asked.pod)
+		p.mayBeSelected(asked) && !p.repels(asked.pod)
+}
+
+func (p *Place) mayBeSelected(asked demand) bool {
+	if p.Node != nil {
+		return asked.selects(p.Node)
+	}
+	return len(p.MayBe) == 0 || slices.ContainsFunc(p.MayBe, asked.selects)
 }
 
 // put expects the pod on the place.

@@ -184,6 +184,13 @@ func coming(name, has string) change {
 	}
 }
 
+// claimed is a machine that was asked for and is not launched: its zone is open.
+func claimed(name string) change {
+	return func(s *situation) {
+		s.pool.Places = append(s.pool.Places, OnItsWay(Claim{Name: name, Types: []string{"p5.48xlarge"}}, s.pool.Offers))
+	}
+}
+
 // refusing is the cloud's word on every way to buy in a zone, until 12:03.
 func refusing(reason, zone, message string) change {
 	return func(s *situation) {

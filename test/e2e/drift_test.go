@@ -27,9 +27,15 @@ func driftOfTheOnlyNode(ctx context.Context, t *testing.T, scene *Scene) {
 	if _, err := scene.awaitPods(ctx, replicas, 0); err != nil {
 		t.Fatal(err)
 	}
-	old, err := scene.Books(ctx)
-	if err != nil || len(alive(old)) != 1 {
-		t.Fatalf("%d machines before the change (%v), want 1", len(alive(old)), err)
+	var old []BookEntry
+	// One that was being replaced may not be gone yet.
+	_, err := await(ctx, time.Minute, "one machine before the change", func(ctx context.Context) (string, bool, error) {
+		var err error
+		old, err = scene.Books(ctx)
+		return fmt.Sprintf("%d machines", len(alive(old))), len(alive(old)) == 1, err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	watch := scene.watchMachines(ctx)
 	defer watch.stop()

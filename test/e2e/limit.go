@@ -95,7 +95,10 @@ func limitIsSaid(ctx context.Context, s *Scene) (string, error) {
 		if err != nil || held != fmt.Sprint(waiting) {
 			return "gpufleet_pool_held_pods is " + held, false, err
 		}
-		if !strings.Contains(reached.Message, "8") || !strings.HasPrefix(pod, "pool inference") {
+		if !strings.Contains(reached.Message, fmt.Sprintf("for %d waiting pods", waiting)) {
+			return "condition: " + reached.Message, false, nil
+		}
+		if !strings.HasPrefix(pod, "pool inference") {
 			return "", false, fmt.Errorf("condition %q, event on a pod %q", reached.Message, pod)
 		}
 		return fmt.Sprintf("LimitReached=True (%s): %s; event on a pod: %s; gpufleet_pool_held_pods %s", reached.Reason, reached.Message, pod, held), true, nil

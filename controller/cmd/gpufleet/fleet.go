@@ -204,8 +204,8 @@ func latest(a, b time.Time) time.Time {
 func (f *fleet) settle(pod *corev1.Pod) {
 	verdicts := f.verdicts[pod.UID]
 	if len(verdicts) == 0 {
-		if diagnose.Meant(pod) {
-			f.strays = append(f.strays, f.stray(pod))
+		if v := f.unnamed(pod); diagnose.Meant(pod) && v.Held() {
+			f.strays = append(f.strays, v)
 		}
 		return
 	}
@@ -213,6 +213,17 @@ func (f *fleet) settle(pod *corev1.Pod) {
 		p := f.pool(nearest.Pool)
 		p.held = append(p.held, nearest)
 	}
+}
+
+// unnamed is the verdict on a pod that names no pool that exists. One that names none at all may be served by any.
+func (f *fleet) unnamed(pod *corev1.Pod) diagnose.Verdict {
+	var verdicts []diagnose.Verdict
+	if len(diagnose.NamedPools(pod)) == 0 {
+		for _, p := range f.pools {
+			verdicts = append(verdicts, diagnose.Decide(f.cluster, p.is, []*corev1.Pod{pod})...)
+		}
+	}
+	return diagnose.Unnamed(f.stray(pod), verdicts)
 }
 
 // stray is the verdict on a pod that names no pool that exists.

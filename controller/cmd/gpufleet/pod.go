@@ -227,7 +227,7 @@ func phaseOf(pod *corev1.Pod) string {
 func (r *podReport) waits(f *fleet, pod *corev1.Pod) {
 	verdicts := f.verdicts[pod.UID]
 	if len(verdicts) == 0 {
-		verdicts = []diagnose.Verdict{f.stray(pod)}
+		verdicts = []diagnose.Verdict{f.unnamed(pod)}
 		if !diagnose.Meant(pod) {
 			r.Hint = "the pod names nothing of gpufleet: it may be meant for other nodes of the cluster, of which nothing is known here"
 		}
