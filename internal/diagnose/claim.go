@@ -56,7 +56,7 @@ func Joined(claim Claim, node *corev1.Node, gpuNode *v1alpha1.GPUNode, there []*
 		p.Free = promise(claim, offers)
 		p.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), passes)
 		if finding := findingOf(gpuNode); finding != "" {
-			p.State, p.Finding = Refused, finding
+			p.State, p.Finding, p.Awaited = Refused, finding, gpuNode.Status.VerifiedAt == nil
 		}
 	}
 	p.Has = p.Free.DeepCopy()

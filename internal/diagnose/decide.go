@@ -57,10 +57,12 @@ func (d *decision) verdict(asked demand) Verdict {
 	}
 	offer, causes := d.launch(asked)
 	v.Offer = offer
-	if offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == "" {
+	unproved := d.notVerified(asked)
+	open := offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == ""
+	if open && !d.awaits(asked) {
 		return d.expected(v, nil)
 	}
-	v.Causes = slices.Concat(own, d.trouble(), causes, d.notVerified(asked), d.fragmented(asked))
+	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, d.fragmented(asked))
 	if slices.ContainsFunc(v.Causes, ofThePod) && slices.ContainsFunc(d.places, d.pool.open) {
 		// Once the pod is right, a node with room may take it: that no machine may be launched need not stand in its way.
 		v.Causes = slices.DeleteFunc(v.Causes, func(c Cause) bool { return !ofThePod(c) })
@@ -90,6 +92,18 @@ func (d *decision) place(asked demand) *Place {
 		return p
 	}
 	return nil
+}
+
+// awaits says whether Karpenter counts on a node for the pod that is not what was ordered, so that it launches none. What the
+// pod needs there is taken.
+func (d *decision) awaits(asked demand) bool {
+	for _, p := range d.pool.Places {
+		if p.State == Refused && p.Awaited && p.takes(asked) {
+			p.put(asked)
+			return true
+		}
+	}
+	return false
 }
 
 // expected is the verdict on a pod that a place has room for, or that a machine may be launched for: but not for ever.

@@ -193,7 +193,9 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 			want: "NotVerified", message: "pool inf: 2 nodes are not what was ordered; the first, n1: PartialLayout: 56 expected, 55 found", also: "LimitReached"},
 		{name: "a bad node that would have no room either", changes: []change{fullPool(), refusedNode("n1", "x"), func(s *situation) { s.pool.Places[0].Free = listed("gpu 0, cpu 192, pods 110") }},
 			want: "LimitReached", message: "pool inf: limit gpus 8 is reached: 8 in use, 8 asked"},
-		{name: "a bad node, and another may be launched", changes: []change{refusedNode("n1", "x")}, want: "expected"},
+		{name: "a node that was good once, and another may be launched", changes: []change{refusedNode("n1", "x")}, want: "expected"},
+		{name: "a node that never was good, which Karpenter waits for", changes: []change{refusedNode("n1", "x"), func(s *situation) { s.pool.Places[0].Awaited = true }},
+			want: "NotVerified", message: "pool inf: node n1 is not what was ordered: x"},
 
 		// Fragmented.
 		{name: "C77: 2 free on each of 4 nodes, 8 asked", changes: []change{asking("gpu 8"), used(gpuLimit(32, 8), 4, 8), node("n1", fullNode, "gpu 6", 0), node("n2", fullNode, "gpu 6", 0), node("n3", fullNode, "gpu 6", 0), node("n4", fullNode, "gpu 6", 0)},
@@ -416,6 +418,15 @@ func TestDecide_LooksForFewPlans(t *testing.T) {
 	}
 	if len(planned) != maxPlans || planned["one"] != 10 {
 		t.Errorf("plans are %v, want 10 of the first owner and %d owners", planned, maxPlans)
+	}
+}
+
+// Karpenter counts on a node that never was verified for as many pods as it was to take, and launches for the others.
+func TestDecide_LaunchesForThePodsThatABadNodeWasNotToTake(t *testing.T) {
+	s := newSituation(t, refusedNode("n1", "x"), func(s *situation) { s.pool.Places[0].Awaited = true })
+	verdicts := Decide(s.cluster, s.pool, []*corev1.Pod{waiter("a", "gpu 6"), waiter("b", "gpu 6")})
+	if verdicts[0].Reason() != v1alpha1.HoldNotVerified || !verdicts[1].Expected {
+		t.Errorf("verdicts are %+v, want the first NotVerified and the second expected", verdicts)
 	}
 }
 

@@ -106,8 +106,10 @@ type Place struct {
 	// Name is the node's, or the NodeClaim's while there is no node.
 	Name  string
 	State State
-	// Finding says of a Refused node what is wrong.
+	// Finding says of a Refused node what is wrong. Awaited says that it never was verified: until it is replaced, Karpenter
+	// counts on it, and launches nothing for the pods that it is to take.
 	Finding string
+	Awaited bool
 	// Node has the labels; nil while it is not known which they will be: then MayBe are those that it may get, if any are
 	// known.
 	Node   *corev1.Node

@@ -150,7 +150,7 @@ func TestJoined_ANodeIsAsFarAsItsVerdict(t *testing.T) {
 		"verified":             {tainted("team"), judged("True"), Verified, "", 7, 1},
 	} {
 		p := Joined(claim, tc.node, tc.gpuNode, nil, offers)
-		if p.State != tc.state || p.Finding != tc.finding || quantity(p.Free, wholeGPU) != tc.free || len(p.Taints) != tc.taints {
+		if p.State != tc.state || p.Finding != tc.finding || p.Awaited != (tc.state == Refused) || quantity(p.Free, wholeGPU) != tc.free || len(p.Taints) != tc.taints {
 			t.Errorf("%s: state %d, finding %q, %d GPUs, taints %v", name, p.State, p.Finding, quantity(p.Free, wholeGPU), p.Taints)
 		}
 	}

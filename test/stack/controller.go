@@ -49,6 +49,20 @@ func (s *Stack) StartController(ctx context.Context) error {
 	})
 }
 
+// ReviveController starts the controller again if it has ended by itself; false: it has not.
+func (s *Stack) ReviveController(ctx context.Context) (bool, error) {
+	s.mu.Lock()
+	ended := s.controller != nil && !s.controller.alive()
+	if ended {
+		s.family.release(s.controller)
+	}
+	s.mu.Unlock()
+	if !ended {
+		return false, nil
+	}
+	return true, s.StartController(ctx)
+}
+
 // KillController ends the controller with SIGKILL, as a lost node or an out-of-memory kill would, and waits for it.
 func (s *Stack) KillController() error {
 	return s.endController((*child).kill)

@@ -129,9 +129,9 @@ func TestExplainPod_OfNobodyInParticular(t *testing.T) {
 	w := newWorld(t, with(full(), stranger)...)
 	w.run(t, "explain", "pod", "stranger").want(t, exitHeld, `Pod default/stranger is held: SelectorMismatch, for 2m.
 
-  no pool: the pod selects none by the label gpufleet.dev/pool; there are inference
+  no pool: the pod selects none by the label gpufleet.dev/pool; none of inference offers what it asks for
 
-  Remedy     select a pool: nodeSelector gpufleet.dev/pool
+  Remedy     ask for what a pool offers, and select the pool by gpufleet.dev/pool; or look to whoever offers nvidia.com/gpu: 1
   Asks       nvidia.com/gpu: 1
   Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.
 

@@ -44,12 +44,22 @@ func serve(ctx context.Context, s stage) (err error) {
 		return errors.Join(err, running.Stop())
 	}
 	fmt.Printf("ready after %s\n", time.Since(began).Round(time.Millisecond))
-	select {
-	case <-ctx.Done():
-		fmt.Println("stopping: asked to")
-		return running.Stop()
-	case dead := <-running.Died():
-		return errors.Join(fmt.Errorf("stopping: %w", dead), running.Stop())
+	for {
+		select {
+		case <-ctx.Done():
+			fmt.Println("stopping: asked to")
+			return running.Stop()
+		case dead := <-running.Died():
+			// A controller that ends is started again, as in a cluster. Without any other part there is no stage.
+			revived, err := running.ReviveController(ctx)
+			if !revived || err != nil {
+				return errors.Join(fmt.Errorf("stopping: %w", dead), err, running.Stop())
+			}
+			fmt.Println("the controller was started again:", dead)
+			if err := s.writeState(stateOf(running, time.Since(began))); err != nil {
+				return errors.Join(err, running.Stop())
+			}
+		}
 	}
 }
 
