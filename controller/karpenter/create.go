@@ -56,7 +56,9 @@ func (c *CloudProvider) Create(ctx context.Context, claim *karpv1.NodeClaim) (*k
 	}
 	entry, err := readJournal(current)
 	if err != nil {
-		return nil, err
+		// Nobody knows what was asked for it. Core ends the claim, and the finalizer whatever runs for it: a claim that is kept
+		// without a provider id would stop the provisioning of every pool.
+		return nil, cloudprovider.NewInsufficientCapacityError(err)
 	}
 	launch := &launch{provider: c, claim: current, pool: pool, options: options, journal: entry}
 	if entry.open() {

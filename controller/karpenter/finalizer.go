@@ -26,15 +26,16 @@ const goneAgain = time.Second
 // to Delete while the provider id is empty, and an answer that was lost leaves it empty: the journal's token finds the
 // instance all the same.
 type InstanceFinalizer struct {
-	client client.Client
-	cloud  cloud.Cloud
-	clock  clock.PassiveClock
-	ledger *ledger.Ledger
+	client  client.Client
+	cloud   cloud.Cloud
+	cluster string
+	clock   clock.PassiveClock
+	ledger  *ledger.Ledger
 }
 
-// NewInstanceFinalizer returns the reconciler.
-func NewInstanceFinalizer(c client.Client, provider cloud.Cloud, clk clock.PassiveClock, l *ledger.Ledger) *InstanceFinalizer {
-	return &InstanceFinalizer{client: c, cloud: provider, clock: clk, ledger: l}
+// NewInstanceFinalizer returns the reconciler for the claims of one cluster.
+func NewInstanceFinalizer(c client.Client, provider cloud.Cloud, cluster string, clk clock.PassiveClock, l *ledger.Ledger) *InstanceFinalizer {
+	return &InstanceFinalizer{client: c, cloud: provider, cluster: cluster, clock: clk, ledger: l}
 }
 
 // Register adds the reconciler to a manager.
@@ -72,7 +73,7 @@ func (f *InstanceFinalizer) Reconcile(ctx context.Context, claim *karpv1.NodeCla
 func (f *InstanceFinalizer) gone(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
 	entry, err := readJournal(claim)
 	if err != nil {
-		return false, err
+		return f.goneByTags(ctx, claim)
 	}
 	if !entry.open() {
 		return true, nil
@@ -93,4 +94,26 @@ func (f *InstanceFinalizer) gone(ctx context.Context, claim *karpv1.NodeClaim) (
 		}
 	}
 	return false, nil
+}
+
+// goneByTags is gone for a claim whose journal nobody can read: somebody wrote into it. The instances carry its UID.
+func (f *InstanceFinalizer) goneByTags(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
+	instances, err := f.cloud.List(ctx, f.cluster)
+	if err != nil {
+		return false, fmt.Errorf("finding instances of NodeClaim %s by their tags: %w", claim.Name, err)
+	}
+	gone := f.clock.Since(claim.DeletionTimestamp.Time) > lagAllowance
+	for _, instance := range instances {
+		if instance.Claim.UID != string(claim.UID) || instance.State.Gone() {
+			continue
+		}
+		gone = false
+		if instance.State.Ending() {
+			continue
+		}
+		if err := f.cloud.Terminate(ctx, instance.ID); err != nil && !errors.Is(err, cloud.ErrNotFound) {
+			return false, fmt.Errorf("ending instance %s of NodeClaim %s: %w", instance.ID, claim.Name, err)
+		}
+	}
+	return gone, nil
 }

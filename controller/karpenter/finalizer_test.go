@@ -11,6 +11,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
 )
 
@@ -35,7 +36,7 @@ func going(t *testing.T, w *world) *karpv1.NodeClaim {
 
 func (w *world) finalize(t *testing.T, claim *karpv1.NodeClaim) {
 	t.Helper()
-	if _, err := NewInstanceFinalizer(w.client, w.cloud, w.clock, w.ledger).Reconcile(t.Context(), claim); err != nil {
+	if _, err := NewInstanceFinalizer(w.client, w.cloud, "test", w.clock, w.ledger).Reconcile(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,5 +114,38 @@ func TestDelete_SaysNotFoundOnlyWhenTheInstanceIsGone(t *testing.T) {
 	w.cloud.setState(cloud.StateTerminated)
 	if err := w.Delete(t.Context(), claim); !cloudprovider.IsNodeClaimNotFoundError(err) {
 		t.Errorf("when it is gone: %v, want NodeClaimNotFound", err)
+	}
+}
+
+// A claim without a provider id keeps core from provisioning every pool: one whose journal somebody has spoiled is ended,
+// and its instance is found by its tags.
+func TestASpoiledJournal_EndsTheClaimAndItsInstance(t *testing.T) {
+	w := newWorld(t)
+	claim := going(t, w)
+	claim.Annotations[v1alpha1.AnnotationLaunch] = "{garbage"
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	w.finalize(t, w.reread(t, claim))
+	if len(w.cloud.terminated) != 1 || !w.exists(t, claim) {
+		t.Fatalf("terminated %v, and the claim exists: %t; want the one instance, and the claim until it is gone", w.cloud.terminated, w.exists(t, claim))
+	}
+	for _, instance := range w.cloud.instances {
+		instance.State = cloud.StateTerminated
+	}
+	w.clock.SetTime(claim.DeletionTimestamp.Add(lagAllowance + time.Second))
+	w.finalize(t, w.reread(t, claim))
+	if w.exists(t, claim) {
+		t.Error("the claim stays although its instance is gone")
+	}
+
+	spoiled := w.claim(t, "b")
+	spoiled.Annotations = map[string]string{v1alpha1.AnnotationLaunch: "{garbage"}
+	if err := w.client.Update(t.Context(), spoiled); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Create(t.Context(), spoiled)
+	if !cloudprovider.IsInsufficientCapacityError(err) {
+		t.Errorf("%v: want an error that core ends the claim on", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
@@ -48,7 +49,10 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 	if err != nil {
 		return nil, err
 	}
-	usage := c.usage(ctx, pool.Pool.Name)
+	usage, err := c.usage(ctx, pool.Pool.Name)
+	if err != nil {
+		return nil, err
+	}
 	types := make([]*cloudprovider.InstanceType, 0, len(options))
 	for _, option := range options {
 		// No claim is made only to be refused: what the ledger has no room for is closed.
@@ -80,13 +84,31 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 }
 
 // usage is what the simulation under way is held to. Where core looks for a replacement, the node to be replaced still
-// counts as one that stays, so only the sum with the surge is looked at; Create is held to both.
-func (c *CloudProvider) usage(ctx context.Context, pool string) ledger.Usage {
+// counts as one that stays, and does not once it is chosen: so one drifted node of the pool, the largest, is left out. A pool
+// that has none is held to what it has: core plans machines for all pods that wait in the same simulation, and gives the
+// whole replacement up if Create refuses one of them. Create is held to both sums.
+func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, error) {
 	usage := c.ledger.Usage(pool)
-	if strings.HasPrefix(injection.GetControllerName(ctx), "disruption") {
-		usage.Steady = ledger.Totals{}
+	if !strings.HasPrefix(injection.GetControllerName(ctx), "disruption") {
+		return usage, nil
 	}
-	return usage
+	claims := &karpv1.NodeClaimList{}
+	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool}); err != nil {
+		return usage, fmt.Errorf("listing NodeClaims of pool %q: %w", pool, err)
+	}
+	var largest ledger.Amounts
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if leaving(claim) || !claim.StatusConditions().IsTrue(karpv1.ConditionTypeDrifted) {
+			continue
+		}
+		m := machineOf(claim.Labels[corev1.LabelInstanceTypeStable])
+		largest = ledger.Amounts{GPUs: max(largest.GPUs, m.GPUs), Nodes: 1, HourlyCost: max(largest.HourlyCost, m.Price)}
+	}
+	usage.Steady.GPUs -= largest.GPUs
+	usage.Steady.Nodes -= largest.Nodes
+	usage.Steady.HourlyCost -= largest.HourlyCost
+	return usage, nil
 }
 
 // blueprints compiles the pool's, in order of preference; none where the pool is not accepted.

@@ -191,8 +191,21 @@ func TestOfferings_AreClosedWhereTheLedgerWouldRefuse(t *testing.T) {
 	if n := open("provisioner"); n != 0 {
 		t.Errorf("%d offerings are open in a full pool: claims would be made to be refused", n)
 	}
+	// Core looks for replacements of other pools' nodes too, and plans for all pods that wait: none of them may have a
+	// machine here, or Create refuses it and core gives the replacement up.
+	if n := open("disruption"); n != 0 {
+		t.Errorf("%d offerings of a full pool are open while another pool's node is replaced", n)
+	}
+	claim := w.reread(t, &karpv1.NodeClaim{ObjectMeta: objectMeta("a")})
+	claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "BlueprintDrift", "BlueprintDrift")
+	if err := w.client.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
 	if open("disruption") == 0 {
 		t.Error("no offering is open for a replacement: a full pool could never replace a node")
+	}
+	if n := open("provisioner"); n != 0 {
+		t.Errorf("%d offerings are open in a full pool whose node drifts", n)
 	}
 }
 

@@ -143,7 +143,7 @@ func ours(op *operator.Operator, provider cloud.Cloud, raw *CloudProvider, notif
 		nodepool.NewController(c, provider, raw.ledger, cluster),
 		verification.NewController(c, recorder, op.Clock),
 		holds.NewController(c, op.GetAPIReader(), raw.Supply(), recorder, notifier, op.Clock),
-		NewInstanceFinalizer(c, provider, op.Clock, raw.ledger),
+		NewInstanceFinalizer(c, provider, cluster, op.Clock, raw.ledger),
 		raw.books,
 	}
 }

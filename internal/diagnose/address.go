@@ -65,6 +65,7 @@ func Stray(cluster Cluster, pod *corev1.Pod, pools map[string]corev1.ResourceLis
 		gate[0].Message = strings.TrimPrefix(gate[0].Message, "pool : ")
 		v.Causes = gate
 	}
+	c.shorten()
 	v.Causes = append(v.Causes, c)
 	return v
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -71,6 +72,9 @@ func (d *decision) verdict(asked demand) Verdict {
 		if v.Causes[i].Limit != nil {
 			v.Causes[i].Evidence = append(v.Causes[i].Evidence, d.preemption(asked)...)
 		}
+	}
+	for i := range v.Causes {
+		v.Causes[i].shorten()
 	}
 	slices.SortStableFunc(v.Causes, func(a, b Cause) int {
 		return cmp.Compare(v1alpha1.PrecedenceOf(a.Reason), v1alpha1.PrecedenceOf(b.Reason))
@@ -179,6 +183,28 @@ func (d *decision) mistakes(asked demand, offer *Offer) []Cause {
 // obstacles are what keeps a machine of an offer from being launched now.
 func (d *decision) obstacles(asked demand, offer *Offer, refusal error) []Cause {
 	return slices.Concat(d.budgets(offer), d.limit(refusal), d.blocked(asked, offer))
+}
+
+// Most characters of what is said: an event holds 1,024 bytes and a condition 32,768, and pods say what their owners wrote.
+const (
+	maxMessage = 600
+	maxRemedy  = 300
+	maxValue   = 1000
+)
+
+// shorten bounds what a cause says.
+func (c *Cause) shorten() {
+	c.Message, c.Remedy = shortened(c.Message, maxMessage), shortened(c.Remedy, maxRemedy)
+	for i := range c.Evidence {
+		c.Evidence[i].Value = shortened(c.Evidence[i].Value, maxValue)
+	}
+}
+
+func shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // ofThePod says whether a cause is the pod's own, or of who admits it.

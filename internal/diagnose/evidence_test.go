@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -126,6 +127,29 @@ func TestDecide_ASelectorThatDoesNotCompileIsSaid(t *testing.T) {
 	v := newSituation(t, asking("cpu 1"), node("n1", fullNode, "cpu 1", 0), publishing("n1", 1, 0), deviceClass("gpu.nvidia.com"), claiming("gpu.nvidia.com", 1, `device.atributes == 1`)).verdict(t)
 	if got := v.Causes[0].Message; v.Reason() != v1alpha1.HoldDRAUnsupported || !strings.Contains(got, `the expression "device.atributes == 1" does not compile`) || !strings.Contains(got, "undefined field 'atributes'") {
 		t.Errorf("%s: %s", v.Reason(), got)
+	}
+}
+
+// What a pod says is bounded: a condition that is too long would keep the pool's whole status from being written.
+func TestDecide_BoundsWhatAPodCanSay(t *testing.T) {
+	values := make([]string, 1000)
+	for i := range values {
+		values[i] = strings.Repeat("ä", 60)
+	}
+	v := newSituation(t, ofPod(func(p *corev1.Pod) {
+		requiring("zone", "x")(p)
+		p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values = values
+		for range 150 {
+			p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/" + strings.Repeat("g", 60)})
+		}
+	})).verdict(t)
+	if len(v.Causes) != 2 {
+		t.Fatalf("causes are %v", reasons(v))
+	}
+	for _, cause := range v.Causes {
+		if len(cause.Message)+len(cause.Remedy) > 1000 || !strings.HasSuffix(cause.Message, "...") || !utf8.ValidString(cause.Message) {
+			t.Errorf("%s says %d and %d bytes: %s", cause.Reason, len(cause.Message), len(cause.Remedy), cause.Message)
+		}
 	}
 }
 
