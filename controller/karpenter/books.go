@@ -218,7 +218,8 @@ func machineOf(instanceType string) ledger.Machine {
 	return ledger.NewMachine(int64(kind.GPU.Count), kind.PricePerHour, kind.HasPrice)
 }
 
-// endOrphans ends instances that carry our tags, whose claim does not exist, and that the last count found so too.
+// endOrphans ends instances that carry our tags, whose claim does not exist, and that the last count found so too. One
+// without a claim's UID is somebody's who borrowed the cluster's tag.
 func (b *Books) endOrphans(ctx context.Context, claims *karpv1.NodeClaimList, instances []cloud.Instance) error {
 	known := map[string]bool{}
 	for i := range claims.Items {
@@ -230,7 +231,7 @@ func (b *Books) endOrphans(ctx context.Context, claims *karpv1.NodeClaimList, in
 	b.mu.Unlock()
 	var errs []error
 	for _, instance := range instances {
-		if known[instance.Claim.UID] || instance.State.Ending() || b.clock.Since(instance.LaunchedAt) < orphanGrace {
+		if instance.Claim.UID == "" || known[instance.Claim.UID] || instance.State.Ending() || b.clock.Since(instance.LaunchedAt) < orphanGrace {
 			continue
 		}
 		b.mu.Lock()

@@ -204,7 +204,7 @@ func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int32) corev1.Re
 		corev1.ResourceEphemeralStorage: resource.MustParse(strconv.Itoa(int(diskGiB)) + "Gi"),
 		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
 	}
-	for _, resources := range []corev1.ResourceList{bp.Resources, v1alpha1.PseudoResources(bp.GPU.Count)} {
+	for _, resources := range []corev1.ResourceList{bp.Resources, blueprint.PseudoResources(bp)} {
 		for name, quantity := range resources {
 			list[name] = quantity
 		}

@@ -55,10 +55,11 @@ func timeSliced(replicas int32) change {
 // C03: one burst of five whole-node pods, nodes = 3. In the simulation the pseudo-resource holds.
 func TestC03_OneBurstMakesNoMoreClaimsThanTheLimit(t *testing.T) {
 	for name, change := range map[string][]change{
-		"nodes, whole GPUs": {limited(0, 3, ""), exclusive},
-		"gpus, whole GPUs":  {limited(24, 0, ""), exclusive},
-		"gpus, MIG slices":  {limited(24, 0, "")},
-		"gpus, time-sliced": {limited(24, 0, ""), timeSliced(4)},
+		"nodes, whole GPUs":  {limited(0, 3, ""), exclusive},
+		"gpus, whole GPUs":   {limited(24, 0, ""), exclusive},
+		"gpus, MIG slices":   {limited(24, 0, "")},
+		"gpus, time-sliced":  {limited(24, 0, ""), timeSliced(4)},
+		"dollars: 3 x 55.04": {limited(0, 0, "165.12"), exclusive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, change...)
@@ -314,6 +315,7 @@ func TestBooks_EndInstancesWithoutAClaimAfterAGraceAndNeverAnothers(t *testing.T
 		ID: "i-orphan", State: cloud.StateRunning, InstanceType: "p5.48xlarge", LaunchedAt: began,
 		Claim: cloud.Claim{Name: "gone", UID: "uid-gone", Pool: "inference"},
 	}
+	w.cloud.instances["bastion"] = &cloud.Instance{ID: "i-bastion", State: cloud.StateRunning, InstanceType: "m5.large", LaunchedAt: began}
 	count := func() {
 		t.Helper()
 		if err := w.books.count(t.Context()); err != nil {

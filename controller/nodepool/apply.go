@@ -64,7 +64,7 @@ func NodePool(pool *v1alpha1.GPUNodePool, entry int, bp v1alpha1.Blueprint, effe
 		},
 		Spec: karpv1.NodePoolSpec{
 			Weight: ptr.To(int32(100 - entry)),
-			Limits: nodePoolLimits(pool.Spec.Limits),
+			Limits: nodePoolLimits(pool),
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(effective.ConsolidateAfter.Duration.String()),

@@ -38,6 +38,8 @@ const (
 	// countedAgain is how soon a pool is looked at again whose ledger was not counted yet: until then the status says
 	// what it said before the start, and not that nothing is used.
 	countedAgain = time.Second
+	// limitsAgain is how often the status of a pool with limits is brought up to date: the ledger changes without a word.
+	limitsAgain = 10 * time.Second
 )
 
 // Lister tells which instances exist, so that a deleted pool can wait for the last.
@@ -156,6 +158,9 @@ func (c *Controller) Reconcile(ctx context.Context, pool *v1alpha1.GPUNodePool) 
 	}
 	if err == nil && pool.Spec.Limits != nil && !c.ledger.Usage(pool.Name).Ready {
 		return reconcile.Result{RequeueAfter: countedAgain}, nil
+	}
+	if err == nil && pool.Spec.Limits != nil {
+		return reconcile.Result{RequeueAfter: limitsAgain}, nil
 	}
 	return reconcile.Result{}, err
 }

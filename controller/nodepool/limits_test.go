@@ -43,7 +43,7 @@ func TestReconcile_HoldsCoresSimulationToTheLimits(t *testing.T) {
 		pool.Spec.Machines = machines("p5.48xlarge", "p5.4xlarge")
 	})
 	w.reconcile(t)
-	want := corev1.ResourceList{"gpufleet.dev/gpu": resource.MustParse("16"), "gpufleet.dev/node": resource.MustParse("3")}
+	want := corev1.ResourceList{"gpufleet.dev/gpu": resource.MustParse("16"), "gpufleet.dev/node": resource.MustParse("3"), "gpufleet.dev/microdollars-per-hour": resource.MustParse("120000000")}
 	specs := w.specs(t)
 	if len(specs) != 2 {
 		t.Fatalf("%d NodePools, want 2", len(specs))
@@ -129,8 +129,8 @@ func TestReconcile_SaysOfLimitsWhatItSaidUntilTheLedgerIsCounted(t *testing.T) {
 	}
 	w.counted(t)
 	result, err = w.Reconcile(t.Context(), w.pool(t))
-	if err != nil || result.RequeueAfter != 0 {
-		t.Errorf("result %+v, error %v: want nothing more", result, err)
+	if err != nil || result.RequeueAfter != limitsAgain {
+		t.Errorf("result %+v, error %v: want a look after %s, since the ledger changes without a word", result, err, limitsAgain)
 	}
 	if got := w.pool(t).Status.Limits; len(got) != 3 || got[0].Used != "8" {
 		t.Errorf("limits %+v", got)

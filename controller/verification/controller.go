@@ -29,6 +29,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/metrics"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 )
 
 // conflictAgain is how soon a node is looked at again that somebody else wrote meanwhile.
@@ -97,7 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, node *corev1.Node) (reconcil
 		return reconcile.Result{}, err
 	}
 	verified := meta.IsStatusConditionTrue(gpuNode.Status.Conditions, v1alpha1.ConditionVerified)
-	if err := c.publish(ctx, node, gpuNode.Spec.GPU.Count); apierrors.IsConflict(err) {
+	if err := c.publish(ctx, node, gpuNode.Spec); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictAgain}, nil
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -206,13 +207,13 @@ func (c *Controller) announce(stored, gpuNode *v1alpha1.GPUNode, claim *karpv1.N
 // publish puts the pseudo-resources into the Node's status, before the taint goes and again whenever they differ: core
 // counts an initialized node by what its status says alone, and a kubelet that starts without a device plugin's
 // checkpoint sets extended resources to zero (kubernetes/kubernetes, pkg/kubelet/kubelet_node_status.go).
-func (c *Controller) publish(ctx context.Context, node *corev1.Node, gpus int32) error {
+func (c *Controller) publish(ctx context.Context, node *corev1.Node, bp v1alpha1.Blueprint) error {
 	stored := node.DeepCopy()
 	for _, list := range []*corev1.ResourceList{&node.Status.Capacity, &node.Status.Allocatable} {
 		if *list == nil {
 			*list = corev1.ResourceList{}
 		}
-		for name, quantity := range v1alpha1.PseudoResources(gpus) {
+		for name, quantity := range blueprint.PseudoResources(bp) {
 			if have, found := (*list)[name]; !found || have.Cmp(quantity) != 0 {
 				(*list)[name] = quantity
 			}

@@ -352,7 +352,7 @@ func (w *world) wantPublished(t *testing.T) {
 	t.Helper()
 	status := w.node(t).Status
 	for where, list := range map[string]corev1.ResourceList{"capacity": status.Capacity, "allocatable": status.Allocatable} {
-		for name, want := range map[corev1.ResourceName]int64{"gpufleet.dev/gpu": 8, "gpufleet.dev/node": 1} {
+		for name, want := range map[corev1.ResourceName]int64{"gpufleet.dev/gpu": 8, "gpufleet.dev/node": 1, "gpufleet.dev/microdollars-per-hour": 55_040_000} {
 			if got := list[name]; got.Value() != want {
 				t.Errorf("%s has %d of %s, want %d", where, got.Value(), name, want)
 			}

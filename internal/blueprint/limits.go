@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
@@ -42,6 +45,31 @@ func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint) (ledger.Limits
 func Machine(bp v1alpha1.Blueprint) ledger.Machine {
 	price, err := dollars(bp.PricePerHour)
 	return ledger.NewMachine(int64(bp.GPU.Count), price.PerHour(), err == nil)
+}
+
+// PseudoResources are what core's simulation counts a node of the Blueprint by, beside what it offers to pods: every limit of
+// a pool is one of them in its NodePools, so that one simulation stays inside all of them.
+func PseudoResources(bp v1alpha1.Blueprint) corev1.ResourceList {
+	m := Machine(bp)
+	return corev1.ResourceList{
+		v1alpha1.ResourcePhysicalGPU: *resource.NewQuantity(m.GPUs, resource.DecimalSI),
+		v1alpha1.ResourceNode:        *resource.NewQuantity(1, resource.DecimalSI),
+		v1alpha1.ResourceHourlyCost:  *resource.NewQuantity(int64(m.Price), resource.DecimalSI),
+	}
+}
+
+// PseudoLimits are a pool's limits in the same. The error is that of Limits.
+func PseudoLimits(pool *v1alpha1.GPUNodePool) (corev1.ResourceList, error) {
+	limits, err := Limits(pool, nil)
+	list := corev1.ResourceList{}
+	for name, limit := range map[corev1.ResourceName]*int64{
+		v1alpha1.ResourcePhysicalGPU: limits.GPUs, v1alpha1.ResourceNode: limits.Nodes, v1alpha1.ResourceHourlyCost: (*int64)(limits.HourlyCost),
+	} {
+		if limit != nil {
+			list[name] = *resource.NewQuantity(*limit, resource.DecimalSI)
+		}
+	}
+	return list, err
 }
 
 // Digits of an amount of dollars, as v1alpha1.PatternHourlyCost has them.

@@ -95,4 +95,6 @@ const (
 	ResourcePhysicalGPU = Group + "/gpu"
 	// ResourceNode is 1 on each node.
 	ResourceNode = Group + "/node"
+	// ResourceHourlyCost is a node's list price in millionths of a US dollar an hour; 0 where it is not known.
+	ResourceHourlyCost = Group + "/microdollars-per-hour"
 )
