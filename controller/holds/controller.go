@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -84,8 +85,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading GPUNodePool %q: %w", request.Name, err)
 	}
-	usage := c.supply.Usage(pool.Name)
-	if !usage.Ready && !refused(pool) {
+	if !c.supply.Usage(pool.Name).Ready && !refused(pool) {
 		// What was said before a restart stands until there is something to say.
 		return reconcile.Result{RequeueAfter: notReadyAgain}, nil
 	}
@@ -93,11 +93,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	held := held(diagnose.Holds(verdicts))
-	measure(seen, held, c.clock.Now())
-	c.notify(pool, held)
-	told := c.events.tellPods(pool.Name, held)
-	written, err := c.write(ctx, pool, usage, held, seen.unavailable)
+	h := held(diagnose.Holds(verdicts))
+	measure(seen, h, c.clock.Now())
+	c.notify(pool, h)
+	told := c.events.tellPods(pool.Name, h)
+	written, err := c.write(ctx, pool, seen.pool.Usage, h, seen.unavailable)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -125,7 +125,7 @@ func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool) (lo
 		return looked{}, nil, err
 	}
 	verdicts := c.judge(seen)
-	others := map[string]map[string]diagnose.Verdict{}
+	others := map[string]map[types.UID]diagnose.Verdict{}
 	var own []diagnose.Verdict
 	for _, v := range verdicts {
 		all := []diagnose.Verdict{v}
@@ -138,7 +138,7 @@ func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool) (lo
 					return looked{}, nil, err
 				}
 			}
-			if other, found := others[name][string(v.Pod.UID)]; found {
+			if other, found := others[name][v.Pod.UID]; found {
 				all = append(all, other)
 			}
 		}
@@ -162,7 +162,7 @@ func (c *Controller) judge(seen looked) []diagnose.Verdict {
 
 // verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist. Where other pods are given, the
 // verdicts are on those instead.
-func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*corev1.Pod) (map[string]diagnose.Verdict, error) {
+func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*corev1.Pod) (map[types.UID]diagnose.Verdict, error) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, pool); apierrors.IsNotFound(err) {
 		return nil, nil
@@ -179,9 +179,9 @@ func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*co
 			return nil, err
 		}
 	}
-	verdicts := map[string]diagnose.Verdict{}
+	verdicts := map[types.UID]diagnose.Verdict{}
 	for _, v := range c.judge(seen) {
-		verdicts[string(v.Pod.UID)] = v
+		verdicts[v.Pod.UID] = v
 	}
 	return verdicts, nil
 }

@@ -49,7 +49,7 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 		if !diagnose.AsksGPUs(cluster, pod) {
 			continue
 		}
-		verdict := diagnose.Unnamed(diagnose.Stray(cluster, pod, offered), served[pod.UID])
+		verdict := diagnose.Unnamed(diagnose.Stray(pod, offered), served[pod.UID])
 		if verdict.Expected {
 			later = true
 			continue
@@ -61,9 +61,9 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 		}
 		verdicts = append(verdicts, verdict)
 	}
-	held := held(diagnose.Holds(verdicts))
-	metrics.SetPoolHolds("", held.metrics(cluster.Now)...)
-	switch told := c.events.tellPods("", held); {
+	h := held(diagnose.Holds(verdicts))
+	metrics.SetPoolHolds("", h.metrics(cluster.Now)...)
+	switch told := c.events.tellPods("", h); {
 	case !told:
 		return reconcile.Result{RequeueAfter: eventsAgain}, nil
 	case later || len(verdicts) > 0:
@@ -84,8 +84,8 @@ func (c *Controller) byAnyPool(ctx context.Context, pods []*corev1.Pod, pools ma
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range of {
-			verdicts[v.Pod.UID] = append(verdicts[v.Pod.UID], v)
+		for uid, v := range of {
+			verdicts[uid] = append(verdicts[uid], v)
 		}
 	}
 	return verdicts, nil

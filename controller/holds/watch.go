@@ -106,14 +106,9 @@ func podChanges() predicate.Predicate {
 		CreateFunc: func(e event.CreateEvent) bool { return diagnose.Waits(e.Object.(*corev1.Pod)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-			return diagnose.Waits(before) != diagnose.Waits(after) || ending(before) != ending(after)
+			return diagnose.Waits(before) != diagnose.Waits(after) || diagnose.Ending(before) != diagnose.Ending(after)
 		},
 		DeleteFunc:  func(event.DeleteEvent) bool { return true },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
-}
-
-// ending says whether a pod has run its course or is on its way out.
-func ending(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || !pod.DeletionTimestamp.IsZero()
 }

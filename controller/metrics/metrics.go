@@ -293,6 +293,7 @@ func CountNotification(webhook, result string) {
 
 // ForgetPool removes the series of a pool that is gone.
 func ForgetPool(pool string) {
+	shown.Delete(pool)
 	for _, each := range vecs {
 		each.DeletePartialMatch(prometheus.Labels{"pool": pool})
 	}

@@ -64,7 +64,9 @@ func NodePool(pool *v1alpha1.GPUNodePool, entry int, bp v1alpha1.Blueprint, effe
 		},
 		Spec: karpv1.NodePoolSpec{
 			Weight: ptr.To(int32(100 - entry)),
-			Limits: nodePoolLimits(pool),
+			// Pseudo-resources stand in the capacity of every instance type: what pods ask for may be called otherwise on each
+			// node, or be shares of a GPU. They keep one simulation of core inside the pool's limits.
+			Limits: karpv1.Limits(blueprint.PseudoLimits(pool)),
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(effective.ConsolidateAfter.Duration.String()),

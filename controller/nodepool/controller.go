@@ -156,13 +156,13 @@ func (c *Controller) Reconcile(ctx context.Context, pool *v1alpha1.GPUNodePool) 
 	} else if patchErr != nil {
 		return reconcile.Result{}, errors.Join(err, patchErr)
 	}
-	if err == nil && pool.Spec.Limits != nil && !c.ledger.Usage(pool.Name).Ready {
+	switch {
+	case err != nil || pool.Spec.Limits == nil:
+		return reconcile.Result{}, err
+	case !c.ledger.Usage(pool.Name).Ready:
 		return reconcile.Result{RequeueAfter: countedAgain}, nil
 	}
-	if err == nil && pool.Spec.Limits != nil {
-		return reconcile.Result{RequeueAfter: limitsAgain}, nil
-	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: limitsAgain}, nil
 }
 
 func (c *Controller) patchStatus(ctx context.Context, stored, pool *v1alpha1.GPUNodePool) error {

@@ -3,24 +3,9 @@ package nodepool
 import (
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
-	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
-
-// nodePoolLimits keep one simulation of core inside the pool's limits, in pseudo-resources that stand in the capacity of
-// every instance type: what pods ask for may be called otherwise on each node, or be shares of a GPU. Limits that cannot be
-// read admit nothing.
-func nodePoolLimits(pool *v1alpha1.GPUNodePool) karpv1.Limits {
-	limits, err := blueprint.PseudoLimits(pool)
-	if err != nil {
-		limits[v1alpha1.ResourceNode] = resource.Quantity{}
-	}
-	return karpv1.Limits(limits)
-}
 
 // limits shows each limit of a pool with what is used of it.
 func limits(usage ledger.Usage) []v1alpha1.LimitStatus {

@@ -58,9 +58,9 @@ func PseudoResources(bp v1alpha1.Blueprint) corev1.ResourceList {
 	}
 }
 
-// PseudoLimits are a pool's limits in the same. The error is that of Limits.
-func PseudoLimits(pool *v1alpha1.GPUNodePool) (corev1.ResourceList, error) {
-	limits, err := Limits(pool, nil)
+// PseudoLimits are a pool's limits in the same. Those that cannot be read admit nothing.
+func PseudoLimits(pool *v1alpha1.GPUNodePool) corev1.ResourceList {
+	limits, _ := Limits(pool, nil) // with an error they admit nothing
 	list := corev1.ResourceList{}
 	for name, limit := range map[corev1.ResourceName]*int64{
 		v1alpha1.ResourcePhysicalGPU: limits.GPUs, v1alpha1.ResourceNode: limits.Nodes, v1alpha1.ResourceHourlyCost: (*int64)(limits.HourlyCost),
@@ -69,7 +69,7 @@ func PseudoLimits(pool *v1alpha1.GPUNodePool) (corev1.ResourceList, error) {
 			list[name] = *resource.NewQuantity(*limit, resource.DecimalSI)
 		}
 	}
-	return list, err
+	return list
 }
 
 // Digits of an amount of dollars, as v1alpha1.PatternHourlyCost has them.

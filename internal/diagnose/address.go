@@ -28,16 +28,19 @@ func Meant(pod *corev1.Pod) bool {
 
 func ours(key string) bool { return strings.HasPrefix(key, v1alpha1.Group+"/") }
 
+// noPool is what the message of a stray begins with, in place of a pool.
+const noPool = "no pool: "
+
 // Stray is the verdict on a pod that names none of the pools that exist. Pools is what each pool's nodes offer, by name.
-func Stray(cluster Cluster, pod *corev1.Pod, pools map[string]corev1.ResourceList) Verdict {
+func Stray(pod *corev1.Pod, pools map[string]corev1.ResourceList) Verdict {
 	asked := demandOf(pod)
-	v := Verdict{Pod: pod, Requests: asked.requests, Since: waitingSince(pod)}
+	v := Verdict{Pod: pod, Requests: asked.requests, Since: WaitingSince(pod)}
 	c := Cause{Reason: v1alpha1.HoldSelectorMismatch, Remedy: "select a pool: nodeSelector " + v1alpha1.LabelPool}
 	named := NamedPools(pod)
 	if len(named) == 0 {
-		c.Message = fmt.Sprintf("no pool: the pod selects none by the label %s", v1alpha1.LabelPool)
+		c.Message = noPool + "the pod selects none by the label " + v1alpha1.LabelPool
 	} else {
-		c.Message = fmt.Sprintf("no pool: the pod selects %s=%s, and there is no such GPUNodePool", v1alpha1.LabelPool, strings.Join(named, " or "))
+		c.Message = fmt.Sprintf(noPool+"the pod selects %s=%s, and there is no such GPUNodePool", v1alpha1.LabelPool, strings.Join(named, " or "))
 	}
 	var all, offering []string
 	for name, resources := range pools {
@@ -60,13 +63,11 @@ func Stray(cluster Cluster, pod *corev1.Pod, pools map[string]corev1.ResourceLis
 		c.Remedy = "declare a GPUNodePool, and select it by " + v1alpha1.LabelPool
 	}
 	c.Evidence = []Fact{{"asked", inWords(asked.gpuRequests())}, {"pools", strings.Join(all, ", ")}}
-	d := &decision{cluster: cluster, pool: &Pool{}, claims: newClaims(cluster, nil)}
-	if gate := d.gated(asked); len(gate) > 0 {
-		gate[0].Message = strings.TrimPrefix(gate[0].Message, "pool : ")
-		v.Causes = gate
+	nobodys := &decision{pool: &Pool{}}
+	v.Causes = append(nobodys.gated(asked), c)
+	for i := range v.Causes {
+		v.Causes[i].shorten()
 	}
-	c.shorten()
-	v.Causes = append(v.Causes, c)
 	return v
 }
 

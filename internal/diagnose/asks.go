@@ -20,32 +20,30 @@ func (d *decision) gated(asked demand) []Cause {
 	for _, gate := range pod.Spec.SchedulingGates {
 		gates = append(gates, gate.Name)
 	}
-	c := Cause{Evidence: []Fact{{"schedulingGates", strings.Join(gates, ", ")}, {"schedulerName", pod.Spec.SchedulerName}}}
-	message := "the scheduling gates " + strings.Join(gates, ", ") + " hold the pod back"
+	all := strings.Join(gates, ", ")
+	message := fmt.Sprintf("the scheduling gates %s hold the pod back", all)
+	switch len(gates) {
+	case 0:
+		message = fmt.Sprintf("scheduler %s has not looked for a node yet", pod.Spec.SchedulerName)
+	case 1:
+		message = fmt.Sprintf("the scheduling gate %s holds the pod back", all)
+	}
+	c := d.cause(v1alpha1.HoldGated, "%s", message)
+	c.Evidence = []Fact{{"schedulingGates", all}, {"schedulerName", pod.Spec.SchedulerName}}
 	switch {
 	case len(gates) == 0:
-		message = fmt.Sprintf("scheduler %s has not looked for a node yet", pod.Spec.SchedulerName)
 		c.Remedy = fmt.Sprintf("look whether scheduler %s runs, and at the pod group or queue that it keeps the pod in", pod.Spec.SchedulerName)
 	case slices.ContainsFunc(gates, ofKueue):
 		c.Remedy = fmt.Sprintf("look at the Kueue Workload of the pod: kubectl describe workloads.kueue.x-k8s.io -n %s", pod.Namespace)
 	default:
-		c.Remedy = "look at who sets the gates " + strings.Join(gates, ", ") + ": it removes them when it admits the pod"
+		c.Remedy = fmt.Sprintf("look at who sets the gates %s: it removes them when it admits the pod", all)
 	}
-	if len(gates) == 1 {
-		message = fmt.Sprintf("the scheduling gate %s holds the pod back", gates[0])
-	}
-	c.Reason, c.Message = v1alpha1.HoldGated, d.says(message)
 	return []Cause{c}
 }
 
 // ofKueue says whether a gate is Kueue's (sigs.k8s.io/kueue, pkg/controller/constants: kueue.x-k8s.io/admission,
 // kueue.x-k8s.io/topology).
 func ofKueue(gate string) bool { return strings.HasPrefix(gate, "kueue.x-k8s.io/") }
-
-// says puts the pool in front of a message.
-func (d *decision) says(message string) string {
-	return fmt.Sprintf("pool %s: %s", d.pool.Name, message)
-}
 
 // names are GPU resources that a node of the offer does not have by that name.
 func (d *decision) names(asked demand, offer *Offer) []Cause {

@@ -15,12 +15,7 @@ import (
 
 // AsksGPUs says whether a pod asks for GPUs: by an extended resource, or by a claim of a device class of NVIDIA's.
 func AsksGPUs(cluster Cluster, pod *corev1.Pod) bool {
-	for name, asked := range requestsOf(pod) {
-		if asked.Sign() > 0 && isGPU(name) {
-			return true
-		}
-	}
-	return len(pod.Spec.ResourceClaims) > 0 && len(newClaims(cluster, nil).of(pod)) > 0
+	return HasGPUs(requestsOf(pod)) || (len(pod.Spec.ResourceClaims) > 0 && len(newClaims(cluster, nil).of(pod)) > 0)
 }
 
 // claims are the resource claims of pods against the devices that nodes publish.

@@ -24,8 +24,9 @@ func Decide(cluster Cluster, pool Pool, pods []*corev1.Pod) []Verdict {
 	slices.SortStableFunc(d.bySize, func(i, j int) int { return cmp.Compare(pool.Offers[i].Machine.GPUs, pool.Offers[j].Machine.GPUs) })
 	var verdicts []Verdict
 	for _, pod := range inTurn(pods) {
-		if Waits(pod) && AsksGPUs(cluster, pod) {
-			verdicts = append(verdicts, d.verdict(demandOf(pod)))
+		asked := demandOf(pod)
+		if Waits(pod) && (HasGPUs(asked.requests) || len(d.claims.of(pod)) > 0) {
+			verdicts = append(verdicts, d.verdict(asked))
 		}
 	}
 	return verdicts
@@ -49,7 +50,7 @@ type decision struct {
 }
 
 func (d *decision) verdict(asked demand) Verdict {
-	v := Verdict{Pod: asked.pod, Pool: d.pool.Name, Requests: asked.requests, Since: waitingSince(asked.pod)}
+	v := Verdict{Pod: asked.pod, Pool: d.pool.Name, Requests: asked.requests, Since: WaitingSince(asked.pod)}
 	own := slices.Concat(d.gated(asked), d.notAllowed(asked))
 	if len(own) == 0 {
 		if place := d.place(asked); place != nil {
@@ -59,8 +60,8 @@ func (d *decision) verdict(asked demand) Verdict {
 	offer, causes := d.launch(asked)
 	v.Offer = offer
 	unproved := d.notVerified(asked)
-	open := offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == ""
-	if open && !d.awaits(asked) {
+	launchable := offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == ""
+	if launchable && !d.awaits(asked) {
 		return d.expected(v, nil)
 	}
 	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, d.fragmented(asked))
@@ -72,8 +73,6 @@ func (d *decision) verdict(asked demand) Verdict {
 		if v.Causes[i].Limit != nil {
 			v.Causes[i].Evidence = append(v.Causes[i].Evidence, d.preemption(asked)...)
 		}
-	}
-	for i := range v.Causes {
 		v.Causes[i].shorten()
 	}
 	slices.SortStableFunc(v.Causes, func(a, b Cause) int {
@@ -246,10 +245,18 @@ func remedyOf(r *ledger.Refusal) string {
 	return fmt.Sprintf("raise %s of GPUNodePool %s to %s or more, or wait until a machine of the pool is gone", field, r.Pool, r.Number(r.Used+r.Asked))
 }
 
-// cause is one of the pool, with the remedy of its reason.
+// cause is one of the pool, whose name stands in front, with the remedy of its reason.
 func (d *decision) cause(reason, format string, args ...any) Cause {
 	return Cause{
-		Reason: reason, Message: fmt.Sprintf("pool %s: ", d.pool.Name) + fmt.Sprintf(format, args...),
+		Reason: reason, Message: prefix(d.pool.Name) + fmt.Sprintf(format, args...),
 		Remedy: v1alpha1.HoldReasons[v1alpha1.PrecedenceOf(reason)].Remedy,
 	}
+}
+
+// prefix is what messages of a pool begin with, as the ledger's refusals do; nothing for a pod of no pool.
+func prefix(pool string) string {
+	if pool == "" {
+		return ""
+	}
+	return fmt.Sprintf("pool %s: ", pool)
 }

@@ -7,6 +7,7 @@
 //
 // A pod is held if no node of the pool, and no machine on its way to it, can be expected to take it, and none may be
 // launched that could. What may still be launched holds nobody back, since which pods a new machine is for is Karpenter's
-// to say; the pods that it leaves over are held as soon as the machine is reserved. So a pool that is full and that nobody
+// to say; the pods that it leaves over are held as soon as the machine is reserved. One exception: for the pods that a node
+// was to take which turned out not to be what was ordered, Karpenter launches nothing until it is replaced. So a pool that is full and that nobody
 // waits for is quiet, and so is one that grows.
 package diagnose

@@ -219,7 +219,7 @@ func TestUnnamed_APoolThatCouldServeThePodSpeaksForIt(t *testing.T) {
 		"it is gated, and named none": {[]change{unnamed, gate(kueue)}, v1alpha1.HoldGated},
 	} {
 		s := newSituation(t, tc.changes...)
-		stray := Stray(s.cluster, s.pod, map[string]corev1.ResourceList{"inf": listed("gpu 8")})
+		stray := Stray(s.pod, map[string]corev1.ResourceList{"inf": listed("gpu 8")})
 		if got := Unnamed(stray, []Verdict{s.verdict(t)}); got.Reason() != tc.want || got.Expected != (tc.want == "") {
 			t.Errorf("%s: %q, want %q", name, got.Reason(), tc.want)
 		}
@@ -244,14 +244,14 @@ func TestStray_NamesThePoolsThatOfferWhatIsAsked(t *testing.T) {
 		"there is none at all": {waiter("pod", "gpu 1"), nil,
 			"no pool: the pod selects gpufleet.dev/pool=inf, and there is no such GPUNodePool; there is none at all", "declare a GPUNodePool, and select it by gpufleet.dev/pool"},
 	} {
-		v := Stray(Cluster{Now: noon}, tc.pod, tc.pools)
+		v := Stray(tc.pod, tc.pools)
 		if v.Reason() != v1alpha1.HoldSelectorMismatch || v.Causes[0].Message != tc.message || v.Causes[0].Remedy != tc.remedy || v.Pool != "" {
 			t.Errorf("%s: %+v", name, v.Causes)
 		}
 	}
 	gated := waiter("pod", "gpu 1", unnamed)
 	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kueue}}
-	if v := Stray(Cluster{Now: noon}, gated, pools); v.Reason() != v1alpha1.HoldGated || v.Causes[0].Message != "the scheduling gate kueue.x-k8s.io/admission holds the pod back" || len(v.Causes) != 2 {
+	if v := Stray(gated, pools); v.Reason() != v1alpha1.HoldGated || v.Causes[0].Message != "the scheduling gate kueue.x-k8s.io/admission holds the pod back" || len(v.Causes) != 2 {
 		t.Errorf("gated: %+v", v.Causes)
 	}
 }

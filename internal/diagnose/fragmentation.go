@@ -34,8 +34,7 @@ func Blocks(p Pool) []Block {
 			if place.State != Verified {
 				continue
 			}
-			quantity := place.Free[name]
-			free := max(0, quantity.Value())
+			free := max(0, quantity(place.Free, name))
 			block.Free += free
 			block.Largest = max(block.Largest, free)
 		}

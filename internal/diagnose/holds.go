@@ -78,6 +78,7 @@ func newHold(reason string, pods []Verdict) Hold {
 // voice is one cause that speaks for so many pods.
 type voice struct {
 	Cause
+	pool string
 	pods int
 	// others says that some of the pods are held for the same reason by something else.
 	others bool
@@ -96,8 +97,7 @@ func (v voice) words() string {
 
 // said is the cause's message without the pool, which it names for whoever reads it elsewhere.
 func (v voice) said() string {
-	_, said, _ := strings.Cut(v.Message, ": ")
-	return said
+	return strings.TrimPrefix(strings.TrimPrefix(v.Message, prefix(v.pool)), noPool)
 }
 
 // count writes a number of things: 1 pod, 2 pods.
@@ -116,7 +116,7 @@ func speaking(pods []Verdict) []voice {
 		cause := v.Causes[0]
 		at := slices.IndexFunc(voices, func(s voice) bool { return limitOf(s.Cause) == limitOf(cause) })
 		if at < 0 {
-			voices = append(voices, voice{Cause: cause})
+			voices = append(voices, voice{Cause: cause, pool: v.Pool})
 			at = len(voices) - 1
 		}
 		voices[at].pods++

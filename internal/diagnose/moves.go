@@ -58,7 +58,7 @@ func movable(pod *corev1.Pod, node string) bool {
 		return false
 	}
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return pod.Spec.NodeName == node && !mirror && !ending(pod) && !protected(pod) && len(pod.Spec.ResourceClaims) == 0
+	return pod.Spec.NodeName == node && !mirror && !Ending(pod) && !protected(pod) && len(pod.Spec.ResourceClaims) == 0
 }
 
 // protected says whether the pod asks to be left alone, for good or for a while. That the while may be over is not looked at.

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/component-helpers/resource"
 	corehelpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-
-	"github.com/go-logr/logr"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
@@ -35,17 +34,13 @@ func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	return requests
 }
 
-// untolerated is a taint that keeps the pod from being placed.
-func (d demand) untolerated(taints []corev1.Taint) (corev1.Taint, bool) {
+// tolerates looks at the taints that keep a pod from being placed.
+func (d demand) tolerates(taints []corev1.Taint) bool {
 	keepsAway := func(t *corev1.Taint) bool {
 		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}
-	return corehelpers.FindMatchingUntoleratedTaint(logr.Discard(), taints, d.pod.Spec.Tolerations, keepsAway, false)
-}
-
-func (d demand) tolerates(taints []corev1.Taint) bool {
-	_, keepsAway := d.untolerated(taints)
-	return !keepsAway
+	_, untolerated := corehelpers.FindMatchingUntoleratedTaint(logr.Discard(), taints, d.pod.Spec.Tolerations, keepsAway, false)
+	return !untolerated
 }
 
 // selects looks at the pod's node selector and required node affinity. One that cannot be read selects nothing.
@@ -77,7 +72,7 @@ func isGPU(name corev1.ResourceName) bool {
 // that is not the default one has not looked at it, or a claim that it needs is not made. A pod that others are evicted for
 // has been found a node.
 func Waits(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || ending(pod) {
+	if pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || Ending(pod) {
 		return false
 	}
 	return gated(pod) || unschedulable(pod) || withoutClaims(pod)
@@ -103,11 +98,12 @@ func foreignScheduler(pod *corev1.Pod) bool {
 }
 
 func unschedulable(pod *corev1.Pod) bool {
-	scheduled := podScheduled(pod)
+	scheduled := PodScheduled(pod)
 	return scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable
 }
 
-func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
+// PodScheduled is the condition in which the scheduler speaks; nil where it has not.
+func PodScheduled(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
 			return &pod.Status.Conditions[i]
@@ -116,8 +112,8 @@ func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// ending says whether a pod has run its course or is on its way out.
-func ending(pod *corev1.Pod) bool { return finished(pod) || !pod.DeletionTimestamp.IsZero() }
+// Ending says whether a pod has run its course or is on its way out.
+func Ending(pod *corev1.Pod) bool { return finished(pod) || !pod.DeletionTimestamp.IsZero() }
 
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -130,9 +126,9 @@ func Occupies(pod *corev1.Pod, now time.Time) bool {
 	return !finished(pod) && !leavesInTime
 }
 
-// waitingSince is when the scheduler first found no node for the pod, or when it was made.
-func waitingSince(pod *corev1.Pod) time.Time {
-	if scheduled := podScheduled(pod); scheduled != nil && !scheduled.LastTransitionTime.IsZero() {
+// WaitingSince is when the scheduler first found no node for the pod, or when it was made.
+func WaitingSince(pod *corev1.Pod) time.Time {
+	if scheduled := PodScheduled(pod); scheduled != nil && !scheduled.LastTransitionTime.IsZero() {
 		return scheduled.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time

@@ -27,6 +27,7 @@ var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // situation is one pod that waits for one pool.
 type situation struct {
+	t       testing.TB
 	cluster Cluster
 	pool    Pool
 	pod     *corev1.Pod
@@ -38,7 +39,7 @@ type change = func(*situation)
 // us-east-1a or us-east-1b.
 func newSituation(t testing.TB, changes ...change) *situation {
 	t.Helper()
-	s := &situation{cluster: Cluster{Now: noon}, pod: waiter("pod", "gpu 1")}
+	s := &situation{t: t, cluster: Cluster{Now: noon}, pod: waiter("pod", "gpu 1")}
 	s.pool = Pool{Name: "inf", Workload: v1alpha1.WorkloadInference, Usage: ledger.Usage{Pool: "inf", Ready: true}}
 	s.pool.Offers = []Offer{offerOf(t, exclusive(), "p5.48xlarge")}
 	for _, each := range changes {
@@ -118,16 +119,10 @@ func withOffers(sharing v1alpha1.SharingSpec, instanceTypes ...string) change {
 	return func(s *situation) {
 		s.pool.Offers = nil
 		for _, each := range instanceTypes {
-			s.pool.Offers = append(s.pool.Offers, offerOf(quiet{}, sharing, each))
+			s.pool.Offers = append(s.pool.Offers, offerOf(s.t, sharing, each))
 		}
 	}
 }
-
-// quiet is a test that only panics: the offers of tables are right.
-type quiet struct{ testing.TB }
-
-func (quiet) Helper()           {}
-func (quiet) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 func asking(asks string) change {
 	return func(s *situation) {

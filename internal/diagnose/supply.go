@@ -248,7 +248,7 @@ func (d *decision) overdue(pod *corev1.Pod, place *Place) Cause {
 		where = fmt.Sprintf("node %s has room for the pod", place.Name)
 	}
 	said := "the scheduler says nothing"
-	if scheduled := podScheduled(pod); scheduled != nil && scheduled.Message != "" {
+	if scheduled := PodScheduled(pod); scheduled != nil && scheduled.Message != "" {
 		said = "the scheduler says: " + scheduled.Message
 	}
 	return d.cause(v1alpha1.HoldOther, "%s, for longer than %s; %s", where, Patience, said)

@@ -73,10 +73,10 @@ func TestHelp_SaysTheExitCodes(t *testing.T) {
 
 func TestName_IsWhatPeopleType(t *testing.T) {
 	for path, want := range map[string]string{
-		"/usr/local/bin/gpufleet":          "gpufleet",
-		"gpufleet-linux-amd64":             "gpufleet",
-		"/root/.krew/bin/kubectl-gpufleet": "kubectl gpufleet",
-		"kubectl-gpufleet.exe":             "kubectl gpufleet",
+		"/usr/local/bin/gpufleet":        "gpufleet",
+		"gpufleet-linux-amd64":           "gpufleet",
+		"/opt/krew/bin/kubectl-gpufleet": "kubectl gpufleet",
+		"kubectl-gpufleet.exe":           "kubectl gpufleet",
 	} {
 		if got := nameOf(path); got != want {
 			t.Errorf("nameOf(%q) = %q, want %q", path, got, want)

@@ -69,15 +69,20 @@ func (f *fleet) waiting() []*corev1.Pod {
 
 // look decides one pool for all pods that name it.
 func (f *fleet) look(object *v1alpha1.GPUNodePool, naming []*corev1.Pod) *pool {
-	source := f.source(object)
 	p := &pool{object: object, expected: map[types.UID]*diagnose.Place{}}
-	p.is = assemble(source)
+	p.is = assemble(f.source(object))
 	p.machines = f.machinesOf(object.Name, p.is)
-	cluster, filled := f.cluster, assemble(source)
-	cluster.Expected = f.expectedSince(object, naming)
-	for _, verdict := range diagnose.Decide(cluster, filled, naming) {
+	for _, verdict := range f.decide(p, naming) {
 		f.verdicts[verdict.Pod.UID] = append(f.verdicts[verdict.Pod.UID], verdict)
 	}
+	return p
+}
+
+// decide gives some pods their verdicts, and notes where they can be expected. It fills a pool of its own.
+func (f *fleet) decide(p *pool, pods []*corev1.Pod) []diagnose.Verdict {
+	cluster, filled := f.cluster, assemble(f.source(p.object))
+	cluster.Expected = f.expectedSince(p.object, pods)
+	verdicts := diagnose.Decide(cluster, filled, pods)
 	for _, place := range filled.Places {
 		for _, pod := range place.Pods {
 			if pod.Spec.NodeName == "" {
@@ -85,7 +90,7 @@ func (f *fleet) look(object *v1alpha1.GPUNodePool, naming []*corev1.Pod) *pool {
 			}
 		}
 	}
-	return p
+	return verdicts
 }
 
 // assemble puts a pool together. What keeps it from being put together keeps it from launching too.
@@ -161,7 +166,7 @@ func (f *fleet) expectedSince(object *v1alpha1.GPUNodePool, pods []*corev1.Pod) 
 	}
 	times := map[types.UID]time.Time{}
 	for _, pod := range pods {
-		times[pod.UID] = latest(since, waitingSince(pod))
+		times[pod.UID] = latest(since, diagnose.WaitingSince(pod))
 	}
 	return times
 }
@@ -220,7 +225,7 @@ func (f *fleet) unnamed(pod *corev1.Pod) diagnose.Verdict {
 	var verdicts []diagnose.Verdict
 	if len(diagnose.NamedPools(pod)) == 0 {
 		for _, p := range f.pools {
-			verdicts = append(verdicts, diagnose.Decide(f.cluster, p.is, []*corev1.Pod{pod})...)
+			verdicts = append(verdicts, f.decide(p, []*corev1.Pod{pod})...)
 		}
 	}
 	return diagnose.Unnamed(f.stray(pod), verdicts)
@@ -238,7 +243,7 @@ func (f *fleet) stray(pod *corev1.Pod) diagnose.Verdict {
 		}
 		offered[p.object.Name] = resources
 	}
-	return diagnose.Stray(f.cluster, pod, offered)
+	return diagnose.Stray(pod, offered)
 }
 
 // pool is the pool of a name, nil where there is none.

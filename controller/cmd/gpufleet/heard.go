@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -81,20 +80,3 @@ func (s *snapshot) lastWrite() time.Time {
 
 // silent says that the controller is known not to run.
 func (r controllerReport) silent() bool { return r.Alive != nil && !*r.Alive }
-
-// waitingSince is when the scheduler first found no node for the pod, or when it was made.
-func waitingSince(pod *corev1.Pod) time.Time {
-	if scheduled := podScheduled(pod); scheduled != nil && !scheduled.LastTransitionTime.IsZero() {
-		return scheduled.LastTransitionTime.Time
-	}
-	return pod.CreationTimestamp.Time
-}
-
-func podScheduled(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
-}

@@ -164,12 +164,12 @@ func (s *snapshot) see(pod *corev1.Pod) {
 
 func podOf(f *fleet, pod *corev1.Pod) *podReport {
 	r := &podReport{
-		about: f.about(), Namespace: pod.Namespace, Name: pod.Name, Asks: asks(pod), Since: metav1.NewTime(waitingSince(pod)),
+		about: f.about(), Namespace: pod.Namespace, Name: pod.Name, Asks: asks(pod), Since: metav1.NewTime(diagnose.WaitingSince(pod)),
 	}
 	for _, claim := range pod.Spec.ResourceClaims {
 		r.Claims = append(r.Claims, claim.Name)
 	}
-	if scheduled := podScheduled(pod); scheduled != nil && scheduled.Status == corev1.ConditionFalse {
+	if scheduled := diagnose.PodScheduled(pod); scheduled != nil && scheduled.Status == corev1.ConditionFalse {
 		r.Scheduler = scheduled.Message
 	}
 	switch {

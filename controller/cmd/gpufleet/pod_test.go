@@ -106,6 +106,27 @@ Pools that it names
 `, "")
 }
 
+// A pod that names no pool and could run in one is expected there, and what the pool has stays as it is.
+func TestExplainPod_NamesNoPoolAndHasRoomInOne(t *testing.T) {
+	objects := full()
+	for _, o := range objects {
+		if n, is := o.(*corev1.Node); is {
+			n.Status.Allocatable = amounts(slice, 60)
+		}
+	}
+	objects = with(objects, waiting(pod("anywhere", slice, 3), time.Minute))
+	var explained podReport
+	newWorld(t, objects...).json(t, &explained, "explain", "pod", "anywhere")
+	if explained.State != PodExpected || explained.Place == nil || explained.Place.Name != "i-0a1" {
+		t.Errorf("state %s, place %+v; want it expected on node i-0a1", explained.State, explained.Place)
+	}
+	var pool poolReport
+	newWorld(t, objects...).json(t, &pool, "explain", "pool", "inference")
+	if len(pool.Free) != 1 || pool.Free[0].Free != 4 || pool.Machines[0].Resources[0].Free != 4 {
+		t.Errorf("free %+v, machines %+v; want 4 slices left", pool.Free, pool.Machines)
+	}
+}
+
 func TestExplainPod_NamesNoPoolThatExists(t *testing.T) {
 	w := newWorld(t, with(full(), waiting(pod("lost", slice, 1, "inferense"), 2*time.Minute))...)
 	w.run(t, "explain", "pod", "lost").want(t, exitHeld, `Pod default/lost is held: SelectorMismatch, for 2m.
