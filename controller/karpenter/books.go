@@ -53,27 +53,35 @@ func NewBooks(c client.Client, live client.Reader, provider cloud.Cloud, cluster
 	return &Books{client: c, live: live, cloud: provider, cluster: cluster, clock: clk, ledger: l, orphans: map[string]bool{}}
 }
 
-// Register adds the reconciler to a manager. It reconciles pools; a claim that changes wakes nothing, but is noted.
+// Register adds the reconciler to a manager. It reconciles pools. What a change of a claim means for the ledger is noted
+// at once, and not when its pool's turn comes.
 func (b *Books) Register(_ context.Context, m manager.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
 		Named("ledger").
 		For(&v1alpha1.GPUNodePool{}).
-		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			b.note(o.(*karpv1.NodeClaim))
-			return nil
-		})).
+		Watches(&karpv1.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(b.claimChanged)).
 		Complete(reconcile.AsReconciler(m.GetClient(), b))
 }
 
-// Reconcile counts a pool that has not been counted, and all of them once a minute.
+// Reconcile counts a pool that has not been counted, and all of them once a minute, and ends claims that were replaced.
 func (b *Books) Reconcile(ctx context.Context, pool *v1alpha1.GPUNodePool) (reconcile.Result, error) {
-	if b.fresh(pool.Name) {
-		return reconcile.Result{RequeueAfter: countAgain}, nil
+	if !b.fresh(pool.Name) {
+		if err := b.count(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
-	if err := b.count(ctx); err != nil {
-		return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: countAgain}, b.endReplaced(ctx, pool.Name)
+}
+
+func (b *Books) claimChanged(ctx context.Context, claim client.Object) []reconcile.Request {
+	pool := claim.GetLabels()[v1alpha1.LabelPool]
+	if pool == "" {
+		return nil
 	}
-	return reconcile.Result{RequeueAfter: countAgain}, nil
+	if err := b.note(ctx, b.client, pool); err != nil {
+		log.FromContext(ctx).Error(err, "the ledger is not told of a change until it counts anew")
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: pool}}}
 }
 
 // fresh says whether the pool was counted lately.
@@ -83,29 +91,31 @@ func (b *Books) fresh(pool string) bool {
 	return b.pools[pool] && b.clock.Since(b.counted) < countAgain
 }
 
-// note tells the ledger whether a claim is leaving.
-func (b *Books) note(claim *karpv1.NodeClaim) {
-	if pool := claim.Labels[v1alpha1.LabelPool]; pool != "" {
-		b.ledger.SetLeaving(pool, string(claim.UID), leaving(claim))
+// note tells the ledger which claims of a pool are leaving.
+func (b *Books) note(ctx context.Context, reader client.Reader, pool string) error {
+	claims, err := claimsOf(ctx, reader, pool)
+	if err != nil {
+		return err
 	}
-}
-
-// leaving says whether a claim is being deleted or was chosen by core to be replaced: core sets DisruptionReason on the
-// old claim before it creates the new one (pkg/controllers/disruption/queue.go).
-func leaving(claim *karpv1.NodeClaim) bool {
-	return !claim.DeletionTimestamp.IsZero() || claim.StatusConditions().IsTrue(karpv1.ConditionTypeDisruptionReason)
-}
-
-// refresh notes all claims of a pool, past the cache: a launch that replaces a node may be faster than the watch.
-func (b *Books) refresh(ctx context.Context, pool string) error {
-	claims := &karpv1.NodeClaimList{}
-	if err := b.live.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool}); err != nil {
-		return fmt.Errorf("listing NodeClaims of pool %q: %w", pool, err)
-	}
-	for i := range claims.Items {
-		b.note(&claims.Items[i])
+	going := leaving(claims)
+	for i := range claims {
+		b.ledger.SetLeaving(pool, string(claims[i].UID), going[claims[i].UID])
 	}
 	return nil
+}
+
+// reserve asks the ledger, and where the steady sum refuses, once more after a look past the cache: the node that a launch
+// replaces may have been marked since the watch last told.
+func (b *Books) reserve(ctx context.Context, pool string, claim ledger.Claim) error {
+	err := b.ledger.Reserve(pool, claim)
+	var refusal *ledger.Refusal
+	if !errors.As(err, &refusal) || refusal.Sum != ledger.Steady {
+		return err
+	}
+	if err := b.note(ctx, b.live, pool); err != nil {
+		return err
+	}
+	return b.ledger.Reserve(pool, claim)
 }
 
 // count counts every pool anew and ends orphans. A pool that cannot be counted stays as it was, and launches nothing if it
@@ -161,18 +171,25 @@ func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instan
 	for i := range pools.Items {
 		worlds[pools.Items[i].Name] = ledger.World{}
 	}
+	byClaim := map[string][]cloud.Instance{}
+	for _, instance := range instances {
+		byClaim[instance.Claim.UID] = append(byClaim[instance.Claim.UID], instance)
+	}
+	going := leaving(claims.Items)
 	for i := range claims.Items {
-		name := claims.Items[i].Labels[v1alpha1.LabelPool]
+		claim := &claims.Items[i]
+		name := claim.Labels[v1alpha1.LabelPool]
 		world, ours := worlds[name]
 		if !ours {
 			continue
 		}
-		entry, err := entryOf(&claims.Items[i])
+		entry, err := entryOf(claim, byClaim[string(claim.UID)])
 		if err != nil {
 			unreadable = errors.Join(unreadable, fmt.Errorf("pool %s cannot be counted: %w", name, err))
 			delete(worlds, name)
 			continue
 		}
+		entry.Leaving = going[claim.UID]
 		world.Claims = append(world.Claims, entry)
 		worlds[name] = world
 	}
@@ -187,19 +204,21 @@ func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instan
 	return worlds, unreadable, nil
 }
 
-// entryOf is a claim as the ledger counts it.
-func entryOf(claim *karpv1.NodeClaim) (ledger.Claim, error) {
-	entry := ledger.Claim{UID: string(claim.UID), Leaving: leaving(claim)}
+// entryOf is a claim as the ledger counts it. instances are those that carry its UID.
+func entryOf(claim *karpv1.NodeClaim, instances []cloud.Instance) (ledger.Claim, error) {
+	entry := ledger.Claim{UID: string(claim.UID)}
 	journal, err := readJournal(claim)
-	if err != nil {
+	switch {
+	case err != nil:
 		return entry, err
-	}
-	if !journal.open() {
-		return entry, nil
-	}
-	entry.Attempt, entry.Machine, entry.State = journal.Token, machineOf(journal.InstanceType), ledger.Reserved
-	if claim.Status.ProviderID != "" {
-		entry.State = ledger.Launched
+	case journal.open():
+		entry.Attempt, entry.Machine, entry.State = journal.Token, machineOf(journal.InstanceType), ledger.Reserved
+		if claim.Status.ProviderID != "" {
+			entry.State = ledger.Launched
+		}
+	case claim.Status.ProviderID != "" && len(instances) > 0:
+		// Somebody took the journal away. What runs for the claim counts as what stays all the same.
+		entry.Attempt, entry.Machine, entry.State = instances[0].Token, machineOf(instances[0].InstanceType), ledger.Launched
 	}
 	return entry, nil
 }

@@ -167,7 +167,7 @@ func (l *launch) next(ctx context.Context, last error) (*karpv1.NodeClaim, error
 	}
 	choices := l.choices()
 	if len(choices) == 0 {
-		l.provider.ledger.Release(l.pool.Pool.Name, string(l.claim.UID))
+		l.release()
 		return nil, l.exhausted(last)
 	}
 	chosen := choices[0]
@@ -244,26 +244,26 @@ func (l *launch) ended(instance cloud.Instance) error {
 // for the limit, and no other try of this claim could do better.
 func (l *launch) reserve(ctx context.Context, token, instanceType string) error {
 	pool := l.pool.Pool.Name
-	claim := ledger.Claim{UID: string(l.claim.UID), Attempt: token, Machine: machineOf(instanceType)}
-	err := l.provider.ledger.Reserve(pool, claim)
+	err := l.provider.books.reserve(ctx, pool, ledger.Claim{
+		UID: string(l.claim.UID), Admission: l.claim.Annotations[v1alpha1.AnnotationAdmission], Attempt: token, Machine: machineOf(instanceType),
+	})
 	var refusal *ledger.Refusal
-	if errors.As(err, &refusal) && refusal.Sum == ledger.Steady {
-		// The node that this one replaces may have been marked since the watch last told.
-		if err := l.provider.books.refresh(ctx, pool); err != nil {
-			return err
-		}
-		err = l.provider.ledger.Reserve(pool, claim)
-	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		l.provider.ledger.Release(pool, string(l.claim.UID))
+		l.release()
 		metrics.CountLaunch(pool, instanceType, "", v1alpha1.HoldLimitReached)
 		return cloudprovider.NewInsufficientCapacityError(refusal)
 	default:
 		return cloudprovider.NewCreateError(err, "LedgerNotReady", err.Error())
 	}
+}
+
+// release gives back what is held for the claim, of which nothing comes.
+func (l *launch) release() {
+	l.provider.ledger.Release(l.pool.Pool.Name, l.claim.Annotations[v1alpha1.AnnotationAdmission])
+	l.provider.ledger.Release(l.pool.Pool.Name, string(l.claim.UID))
 }
 
 // settle records that the machine of the journal's attempt runs.
@@ -291,7 +291,7 @@ func (l *launch) refuse(ctx context.Context, reason error) error {
 }
 
 func (l *launch) exhausted(last error) error {
-	asked := strings.Join(l.claimTypes(), ", ")
+	asked := strings.Join(instanceTypes(l.claim), ", ")
 	if last == nil {
 		last = fmt.Errorf("no offering of pool %s fits the claim (%s)", l.pool.Pool.Name, asked)
 	}
@@ -318,15 +318,6 @@ func (l *launch) request(chosen choice, image, token string) cloud.LaunchRequest
 		Labels:       labels,
 		Taints:       taints,
 	}
-}
-
-func (l *launch) claimTypes() []string {
-	for _, requirement := range l.claim.Spec.Requirements {
-		if requirement.Key == corev1.LabelInstanceTypeStable {
-			return requirement.Values
-		}
-	}
-	return nil
 }
 
 // choices are the offerings that the claim may have, best first: by the pool's order of capacity types, then by price,

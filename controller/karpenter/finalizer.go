@@ -57,7 +57,7 @@ func (f *InstanceFinalizer) Reconcile(ctx context.Context, claim *karpv1.NodeCla
 		return reconcile.Result{}, err
 	}
 	if !gone {
-		return reconcile.Result{RequeueAfter: goneAgain}, nil
+		return reconcile.Result{RequeueAfter: goneAgain}, f.letOthersGoOn(ctx, claim)
 	}
 	stored := claim.DeepCopy()
 	controllerutil.RemoveFinalizer(claim, v1alpha1.FinalizerInstance)
@@ -69,13 +69,27 @@ func (f *InstanceFinalizer) Reconcile(ctx context.Context, claim *karpv1.NodeCla
 	return reconcile.Result{}, nil
 }
 
+// unresolvedProviderID stands for a provider id that nobody knows. Core keeps its nodes by provider id: each claim has its own.
+const unresolvedProviderID = v1alpha1.Group + "/%s/unresolved"
+
+// letOthersGoOn gives a claim that waits here a provider id: while any claim has none, core provisions and disrupts nothing
+// of any pool (pkg/controllers/state/cluster.go, Synced, v1.15.0). Core is done with the claim and asks nothing of that id.
+func (f *InstanceFinalizer) letOthersGoOn(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if claim.Status.ProviderID != "" {
+		return nil
+	}
+	stored := claim.DeepCopy()
+	claim.Status.ProviderID = fmt.Sprintf(unresolvedProviderID, claim.UID)
+	return client.IgnoreNotFound(f.client.Status().Patch(ctx, claim, client.MergeFrom(stored)))
+}
+
 // gone says whether no instance runs for the claim, and asks for the end of one that does.
 func (f *InstanceFinalizer) gone(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
 	entry, err := readJournal(claim)
-	if err != nil {
+	switch {
+	case err != nil || entry == nil:
 		return f.goneByTags(ctx, claim)
-	}
-	if !entry.open() {
+	case !entry.open():
 		return true, nil
 	}
 	instance, err := f.cloud.FindByToken(ctx, entry.Token)
@@ -96,7 +110,8 @@ func (f *InstanceFinalizer) gone(ctx context.Context, claim *karpv1.NodeClaim) (
 	return false, nil
 }
 
-// goneByTags is gone for a claim whose journal nobody can read: somebody wrote into it. The instances carry its UID.
+// goneByTags is gone for a claim whose journal nobody can read: somebody wrote into it, or took it away (it comes with the
+// finalizer). The instances carry its UID.
 func (f *InstanceFinalizer) goneByTags(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
 	instances, err := f.cloud.List(ctx, f.cluster)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/state"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
@@ -147,5 +148,46 @@ func TestASpoiledJournal_EndsTheClaimAndItsInstance(t *testing.T) {
 	_, err := w.Create(t.Context(), spoiled)
 	if !cloudprovider.IsInsufficientCapacityError(err) {
 		t.Errorf("%v: want an error that core ends the claim on", err)
+	}
+}
+
+// While the cloud may still show an instance, the claim waits, and core must not: it does nothing for any pool while one
+// claim has no provider id.
+func TestInstanceFinalizer_LetsOtherPoolsGoOnWhileAClaimWaits(t *testing.T) {
+	w := newWorld(t)
+	claim := going(t, w)
+	w.cloud.hidden = true
+	core := state.NewCluster(w.clock, w.client, w.CloudProvider)
+	core.UpdateNodeClaim(claim)
+	if core.Synced(t.Context()) {
+		t.Fatal("core goes on all the same: this test proves nothing")
+	}
+	w.finalize(t, claim)
+	claim = w.reread(t, claim)
+	if want := "gpufleet.dev/uid-a/unresolved"; claim.Status.ProviderID != want {
+		t.Errorf("provider id %q, want %q", claim.Status.ProviderID, want)
+	}
+	core.UpdateNodeClaim(claim)
+	if !core.Synced(t.Context()) {
+		t.Error("core waits for the claim, and with it every pool")
+	}
+	w.cloud.hidden = false
+	w.finalize(t, claim)
+	if len(w.cloud.terminated) != 1 {
+		t.Errorf("terminated %v, want the one instance that showed at last", w.cloud.terminated)
+	}
+}
+
+// Somebody takes the journal off a claim that is going: its instance is found by its tags all the same.
+func TestAJournalThatIsTakenAway_DoesNotLetTheClaimGoBeforeItsInstance(t *testing.T) {
+	w := newWorld(t)
+	claim := going(t, w)
+	delete(claim.Annotations, v1alpha1.AnnotationLaunch)
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	w.finalize(t, w.reread(t, claim))
+	if len(w.cloud.terminated) != 1 || !w.exists(t, claim) {
+		t.Errorf("terminated %v, and the claim exists: %t; want the one instance, and the claim until it is gone", w.cloud.terminated, w.exists(t, claim))
 	}
 }

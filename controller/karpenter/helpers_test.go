@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/samber/lo"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -215,7 +216,21 @@ func testPool() *v1alpha1.GPUNodePool {
 // setLimits does what the pool's reconciler does.
 func (w *world) setLimits(t testing.TB, provider *CloudProvider) {
 	t.Helper()
-	inputs, err := fleet.Of(t.Context(), w.client, w.pool)
+	w.setLimitsIn(t, provider, w.pool)
+}
+
+// setLimitsOf does it for another pool than the world's own, and counts that too.
+func (w *world) setLimitsOf(t testing.TB, pool *v1alpha1.GPUNodePool) {
+	t.Helper()
+	w.setLimitsIn(t, w.CloudProvider, pool)
+	if err := w.books.count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) setLimitsIn(t testing.TB, provider *CloudProvider, pool *v1alpha1.GPUNodePool) {
+	t.Helper()
+	inputs, err := fleet.Of(t.Context(), w.client, pool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,11 +238,11 @@ func (w *world) setLimits(t testing.TB, provider *CloudProvider) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := blueprint.Limits(w.pool, blueprints)
+	limits, err := blueprint.Limits(pool, blueprints)
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider.ledger.SetLimits(w.pool.Name, limits)
+	provider.ledger.SetLimits(pool.Name, limits)
 }
 
 // blueprint compiles the pool's Blueprint on the first instance type of its first entry.
@@ -280,6 +295,59 @@ func (w *world) claim(t *testing.T, name string, instanceTypes ...string) *karpv
 		t.Fatal(err)
 	}
 	return claim
+}
+
+// launched launches a claim and writes down what core does then.
+func (w *world) launched(t *testing.T, name string, instanceTypes ...string) *karpv1.NodeClaim {
+	t.Helper()
+	claim := w.claim(t, name, instanceTypes...)
+	created, err := w.Create(t.Context(), claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim = w.reread(t, claim)
+	status := claim.DeepCopy().Status
+	claim.Labels = lo.Assign(created.Labels, claim.Labels)
+	claim.Annotations = lo.Assign(claim.Annotations, created.Annotations)
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status = status
+	claim.Status.ProviderID, claim.Status.Capacity, claim.Status.Allocatable = created.Status.ProviderID, created.Status.Capacity, created.Status.Allocatable
+	return w.with(t, claim, karpv1.ConditionTypeLaunched)
+}
+
+// with sets conditions of a claim True, and tells the ledger as the watch does.
+func (w *world) with(t *testing.T, claim *karpv1.NodeClaim, conditions ...string) *karpv1.NodeClaim {
+	t.Helper()
+	for _, condition := range conditions {
+		claim.StatusConditions().SetTrue(condition)
+	}
+	return w.writeStatus(t, claim)
+}
+
+func (w *world) writeStatus(t *testing.T, claim *karpv1.NodeClaim) *karpv1.NodeClaim {
+	t.Helper()
+	if err := w.client.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	w.books.claimChanged(t.Context(), claim)
+	return w.reread(t, claim)
+}
+
+// chooses does what core does with a claim that it is about to replace; forgets what it does with it after a restart.
+func (w *world) chooses(t *testing.T, name string) {
+	t.Helper()
+	w.with(t, w.reread(t, &karpv1.NodeClaim{ObjectMeta: objectMeta(name)}), karpv1.ConditionTypeDisruptionReason)
+}
+
+func (w *world) forgets(t *testing.T, name string) {
+	t.Helper()
+	claim := w.reread(t, &karpv1.NodeClaim{ObjectMeta: objectMeta(name)})
+	if err := claim.StatusConditions().Clear(karpv1.ConditionTypeDisruptionReason); err != nil {
+		t.Fatal(err)
+	}
+	w.writeStatus(t, claim)
 }
 
 func (w *world) reread(t *testing.T, claim *karpv1.NodeClaim) *karpv1.NodeClaim {

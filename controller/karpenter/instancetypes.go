@@ -5,14 +5,11 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
-	"sigs.k8s.io/karpenter/pkg/operator/injection"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -84,26 +81,25 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 }
 
 // usage is what the simulation under way is held to. Where core looks for a replacement, the node to be replaced still
-// counts as one that stays, and does not once it is chosen: so one drifted node of the pool, the largest, is left out. A pool
-// that has none is held to what it has: core plans machines for all pods that wait in the same simulation, and gives the
-// whole replacement up if Create refuses one of them. Create is held to both sums.
+// counts as one that stays, and does not once it is chosen: so the pool's largest is left out, since core does not say
+// which it looks at. Pods that wait do not get that room: coreClient keeps them from core meanwhile. What comes of it is held
+// to both sums.
 func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, error) {
 	usage := c.ledger.Usage(pool)
-	if !strings.HasPrefix(injection.GetControllerName(ctx), "disruption") {
+	if !disrupting(ctx) {
 		return usage, nil
 	}
-	claims := &karpv1.NodeClaimList{}
-	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool}); err != nil {
-		return usage, fmt.Errorf("listing NodeClaims of pool %q: %w", pool, err)
+	claims, err := claimsOf(ctx, c.client, pool)
+	if err != nil {
+		return usage, err
 	}
 	var largest ledger.Amounts
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		if leaving(claim) || !claim.StatusConditions().IsTrue(karpv1.ConditionTypeDrifted) {
-			continue
+	going := leaving(claims)
+	for i := range claims {
+		if launchedType := claims[i].Labels[corev1.LabelInstanceTypeStable]; launchedType != "" && !going[claims[i].UID] {
+			m := machineOf(launchedType)
+			largest = ledger.Amounts{GPUs: max(largest.GPUs, m.GPUs), Nodes: 1, HourlyCost: max(largest.HourlyCost, m.Price)}
 		}
-		m := machineOf(claim.Labels[corev1.LabelInstanceTypeStable])
-		largest = ledger.Amounts{GPUs: max(largest.GPUs, m.GPUs), Nodes: 1, HourlyCost: max(largest.HourlyCost, m.Price)}
 	}
 	usage.Steady.GPUs -= largest.GPUs
 	usage.Steady.Nodes -= largest.Nodes

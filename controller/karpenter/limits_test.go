@@ -1,20 +1,24 @@
 package karpenter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.uber.org/multierr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	"sigs.k8s.io/karpenter/pkg/operator/injection"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -86,42 +90,91 @@ func TestC03_ConcurrentLaunchesNeverPassTheLimit(t *testing.T) {
 	w.wantLaunched(t, 3, claims)
 }
 
-// C03: four of core's provisioners plan for the same five pods at once, each within the limit of three nodes.
-func TestC03_ConcurrentPassesOfTheProvisionerNeverPassTheLimit(t *testing.T) {
+// C03: four of core's provisioners plan for the same five pods at once, each within the limit of three nodes. Of the 12
+// claims that they mean to make, 3 are made.
+func TestC03_ConcurrentPassesOfTheProvisionerMakeNoMoreClaimsThanTheLimit(t *testing.T) {
 	w := newWorld(t, limited(0, 3, ""), exclusive)
 	ctx := w.prepare(t, w.pods(5, "nvidia.com/gpu", 8))
 	const passes = 4
+	plans := make([]scheduling.Results, passes)
+	for i := range plans {
+		var err error
+		if plans[i], err = w.provisioner(ctx).Schedule(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(plans[i].NewNodeClaims); n != 3 {
+			t.Fatalf("a pass plans %d claims, want 3", n)
+		}
+	}
 	var wg sync.WaitGroup
-	for range passes {
-		provisioner := w.provisioner(ctx)
+	var refused atomic.Int32
+	for _, plan := range plans {
 		wg.Go(func() {
-			results, err := provisioner.Schedule(ctx)
-			if err == nil {
-				_, err = provisioner.CreateNodeClaims(ctx, results.NewNodeClaims)
-			}
-			if err != nil {
-				t.Error(err)
+			_, err := w.provisioner(ctx).CreateNodeClaims(ctx, plan.NewNodeClaims)
+			for _, each := range multierr.Errors(err) {
+				if !strings.Contains(each.Error(), "pool inference: limit nodes 3 is reached: 3 in use, 1 asked") {
+					t.Errorf("refused by %v, want the ledger's words", each)
+				}
+				refused.Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	made := &karpv1.NodeClaimList{}
-	if err := w.client.List(ctx, made); err != nil {
+	if n := refused.Load(); n != 9 {
+		t.Errorf("%d claims refused, want 9 of 12", n)
+	}
+	w.wantLaunched(t, 3, w.made(t, ctx, 3))
+}
+
+// C01: a pool of two entries, each a NodePool of its own with the whole limit. Ten pods of one GPU make eight claims of the
+// first; the second's would be the ninth, and core means to make it in the same pass.
+func TestC01_TheEntriesOfAPoolMakeNoMoreClaimsThanItsLimit(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""), exclusive, machines([]string{"g6.xlarge"}, []string{"p5.48xlarge"}))
+	ctx := w.prepare(t, w.pods(10, "nvidia.com/gpu", 1))
+	provisioner := w.provisioner(ctx)
+	plan, err := provisioner.Schedule(ctx)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(made.Items) != 3*passes {
-		t.Fatalf("%d NodeClaims made, want 3 a pass", len(made.Items))
+	if n := len(plan.NewNodeClaims); n != 9 {
+		t.Fatalf("core plans %d claims, want 9: this test proves nothing then", n)
+	}
+	// In turn, the small ones first: they are made all at once, and whichever comes first takes the room.
+	for i, planned := range plan.NewNodeClaims {
+		_, err = provisioner.CreateNodeClaims(ctx, []*scheduling.NodeClaim{planned})
+		if (i < 8) != (err == nil) {
+			t.Fatalf("claim %d of 9: %v", i+1, err)
+		}
+	}
+	if !strings.Contains(err.Error(), "pool inference: limit gpus 8 is reached: 8 in use, 8 asked") {
+		t.Errorf("the ninth is refused by %v", err)
+	}
+	w.wantLaunched(t, 8, w.made(t, ctx, 8))
+	if again := w.solve(ctx, t); len(again) != 0 {
+		t.Errorf("%d claims planned in a full pool", len(again))
+	}
+}
+
+// made are the NodeClaims that core has made, with UIDs as the API server gives them.
+func (w *world) made(t *testing.T, ctx context.Context, want int) []*karpv1.NodeClaim {
+	t.Helper()
+	list := &karpv1.NodeClaimList{}
+	if err := w.client.List(ctx, list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != want {
+		t.Fatalf("%d NodeClaims made, want %d", len(list.Items), want)
 	}
 	var claims []*karpv1.NodeClaim
-	for i := range made.Items {
-		claim := &made.Items[i]
-		claim.UID = types.UID("uid-" + claim.Name) // as the API server does
+	for i := range list.Items {
+		claim := &list.Items[i]
+		claim.UID = types.UID("uid-" + claim.Name)
 		if err := w.client.Update(ctx, claim); err != nil {
 			t.Fatal(err)
 		}
 		claims = append(claims, claim)
 	}
-	w.wantLaunched(t, 3, claims)
+	return claims
 }
 
 // wantLaunched launches the claims at once: so many come, and the ledger refuses the others.
@@ -157,7 +210,7 @@ func TestC02_ClaimsThatNeverJoinCountUntilTheirInstanceIsGone(t *testing.T) {
 		if err == nil {
 			// Its pod is deleted, and so is the claim; the instance takes its time to end.
 			remove(t, w, w.reread(t, claim))
-			w.books.note(w.reread(t, claim))
+			w.books.claimChanged(t.Context(), w.reread(t, claim))
 		}
 		alive, err := w.cloud.List(t.Context(), "")
 		if err != nil {
@@ -174,7 +227,13 @@ func TestC02_ClaimsThatNeverJoinCountUntilTheirInstanceIsGone(t *testing.T) {
 }
 
 func TestOfferings_AreClosedWhereTheLedgerWouldRefuse(t *testing.T) {
-	w := newWorld(t, limited(8, 0, ""))
+	for name, limit := range map[string]change{"gpus": limited(8, 0, ""), "nodes": limited(0, 1, ""), "dollars": limited(0, 0, "55.04")} {
+		t.Run(name, func(t *testing.T) { offeringsOfAFullPool(t, newWorld(t, limit)) })
+	}
+}
+
+func offeringsOfAFullPool(t *testing.T, w *world) {
+	t.Helper()
 	open := func(ctx string) int {
 		t.Helper()
 		types, err := w.GetInstanceTypes(injection.WithControllerName(t.Context(), ctx), w.nodePool(t, 0))
@@ -186,27 +245,19 @@ func TestOfferings_AreClosedWhereTheLedgerWouldRefuse(t *testing.T) {
 	if open("provisioner") == 0 {
 		t.Fatal("no offering is open in an empty pool")
 	}
-	if _, err := w.Create(t.Context(), w.claim(t, "a")); err != nil {
-		t.Fatal(err)
-	}
+	w.launched(t, "a")
 	if n := open("provisioner"); n != 0 {
 		t.Errorf("%d offerings are open in a full pool: claims would be made to be refused", n)
-	}
-	// Core looks for replacements of other pools' nodes too, and plans for all pods that wait: none of them may have a
-	// machine here, or Create refuses it and core gives the replacement up.
-	if n := open("disruption"); n != 0 {
-		t.Errorf("%d offerings of a full pool are open while another pool's node is replaced", n)
-	}
-	claim := w.reread(t, &karpv1.NodeClaim{ObjectMeta: objectMeta("a")})
-	claim.StatusConditions().SetTrueWithReason(karpv1.ConditionTypeDrifted, "BlueprintDrift", "BlueprintDrift")
-	if err := w.client.Status().Update(t.Context(), claim); err != nil {
-		t.Fatal(err)
 	}
 	if open("disruption") == 0 {
 		t.Error("no offering is open for a replacement: a full pool could never replace a node")
 	}
-	if n := open("provisioner"); n != 0 {
-		t.Errorf("%d offerings are open in a full pool whose node drifts", n)
+	w.chooses(t, "a")
+	if n := open("disruption"); n == 0 {
+		t.Error("no offering is open while the replacement is made")
+	}
+	if n := open("provisioner"); n == 0 {
+		t.Error("no offering is open although the one node is leaving: its pods get no other")
 	}
 }
 

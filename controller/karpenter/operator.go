@@ -114,7 +114,7 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 		return nil, fmt.Errorf("reading our repair policies: %w", err)
 	}
 	cluster := state.NewCluster(clk, c, decorated, state.WithRepairPolicyMatcher(matcher))
-	controllers := corecontrollers.NewControllers(ctx, op.Manager, clk, c, op.EventRecorder, decorated, undecorated, cluster,
+	controllers := corecontrollers.NewControllers(ctx, op.Manager, clk, coreClient{c, raw}, op.EventRecorder, decorated, undecorated, cluster,
 		op.InstanceTypeStore, op.PredictionStore, corecontrollers.WithRegistrationHook(NewIdentityGate(c, clk)))
 	controllers = append(controllers, ours(op, provider, raw, notifier, opts.Cluster)...)
 	for _, each := range controllers {
@@ -174,10 +174,7 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 		Metrics:                       server.Options{BindAddress: opts.MetricsBindAddress},
 		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
 		BaseContext:                   func() context.Context { return ctx },
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&coordinationv1.Lease{}: {Field: fields.SelectorFromSet(fields.Set{"metadata.namespace": corev1.NamespaceNodeLease})},
-			&corev1.ConfigMap{}:     {Namespaces: map[string]cache.Config{v1alpha1.Namespace: {}}},
-		}},
+		Cache:                         cacheOptions(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
@@ -193,6 +190,17 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 		InstanceTypeStore:   nodeoverlay.NewInstanceTypeStore(),
 		PredictionStore:     prediction.NewStore(),
 	}, nil
+}
+
+// cacheOptions leave out of the cache what nothing here reads: who wrote which field is a third of a pod.
+func cacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&coordinationv1.Lease{}: {Field: fields.SelectorFromSet(fields.Set{"metadata.namespace": corev1.NamespaceNodeLease})},
+			&corev1.ConfigMap{}:     {Namespaces: map[string]cache.Config{v1alpha1.Namespace: {}}},
+		},
+	}
 }
 
 // started is closed when the manager runs what is added to it, which it does after its caches have synced. It needs no

@@ -59,10 +59,14 @@ func (w *world) prepare(t *testing.T, pods []*corev1.Pod) context.Context {
 
 // provisioner is core's, which has seen nothing yet.
 func (w *world) provisioner(ctx context.Context) *provisioning.Provisioner {
+	return w.provisionerOver(ctx, state.NewCluster(w.clock, w.client, w.CloudProvider))
+}
+
+// provisionerOver is core's, on what core knows of the cluster.
+func (w *world) provisionerOver(ctx context.Context, cluster *state.Cluster) *provisioning.Provisioner {
 	devices := deviceallocation.NewController(w.client)
 	devices.Hydrate(ctx)
-	cluster := state.NewCluster(w.clock, w.client, w.CloudProvider)
-	return provisioning.NewProvisioner(w.client, events.NewRecorder(record.NewFakeRecorder(100)), w.CloudProvider,
+	return provisioning.NewProvisioner(coreClient{w.client, w.CloudProvider}, events.NewRecorder(record.NewFakeRecorder(100)), w.CloudProvider,
 		cluster, w.clock, devices, virtualpods.NewVirtualPodCache(w.client))
 }
 

@@ -23,6 +23,9 @@ const (
 // Claim is one NodeClaim: at most one machine.
 type Claim struct {
 	UID string
+	// Admission is the UID under which room was held for the claim before it was made: what it then asks for takes that
+	// room's place. Empty where none was.
+	Admission string
 	// Attempt names the launch, as the journal's token does: the same attempt asked again is the same machine. A claim
 	// holds one attempt at a time.
 	Attempt string

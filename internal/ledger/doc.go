@@ -11,6 +11,7 @@
 //
 // The caller tells what happens, in this order for one launch:
 //
+//	Reserve   before the claim is made, under a name of its own (Admission), so that none is made only to be refused
 //	Reserve   before the launch is written down or asked for; a refusal is a *Refusal
 //	Settle    the cloud says that a machine runs for it; also for one that an earlier try started
 //	Release   the cloud says that nothing came of it

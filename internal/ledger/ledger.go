@@ -62,8 +62,8 @@ func (l *Ledger) Usage(pool string) Usage {
 // ErrLeaving, *Refusal, or an error of a claim that cannot be counted. A refusal changes nothing.
 //
 // The attempt that the claim holds already is granted again and not counted again: its machine may run. Another attempt
-// takes its place, since the one before came to nothing; it is a new launch and is held to the limits as one. The claim's
-// State is not looked at.
+// takes its place, since the one before came to nothing; it is a new launch and is held to the limits as one. So does the
+// first attempt of a claim that room was held for before it was made. The claim's State is not looked at.
 func (l *Ledger) Reserve(pool string, claim Claim) error {
 	claim.State = Reserved
 	if err := claim.check(); err != nil {
@@ -85,8 +85,17 @@ func (l *Ledger) Reserve(pool string, claim Claim) error {
 	if a.holds(claim.Attempt) {
 		return nil
 	}
-	if err := p.usage(pool, p.beside(a, claim)).Fits(claim.Machine); err != nil {
+	beside := p.beside(a, claim)
+	admission, admitted := p.accounts[claim.Admission]
+	admitted = admitted && claim.Admission != "" // that of "" holds the instances without a claim
+	if admitted {
+		beside = beside.minus(admission.counted)
+	}
+	if err := p.usage(pool, beside).Fits(claim.Machine); err != nil {
 		return err
+	}
+	if admitted {
+		l.change(p, claim.Admission, func(a *account) { a.claim = Claim{} })
 	}
 	l.change(p, claim.UID, func(a *account) { a.claim = claim })
 	return nil

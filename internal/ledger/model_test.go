@@ -12,6 +12,7 @@ type modelPhase int
 
 const (
 	idle      modelPhase = iota // asked for nothing
+	admitted                    // room is held for it, and it is about to be made
 	reserved                    // the ledger granted; nothing is written down
 	journaled                   // the attempt is in the journal, and may have been made
 	running                     // the answer came and was written down
@@ -23,8 +24,14 @@ type modelClaim struct {
 	machine  Machine
 	phase    modelPhase
 	leaving  bool
+	admitted bool // room was held for it once, and may still be
 	vanished bool // removed by force: the ledger was not told
 }
+
+// asks says whether an attempt may have been made for the claim.
+func (c *modelClaim) asks() bool { return c.phase > admitted }
+
+func (c *modelClaim) admission() string { return "admission of " + c.uid }
 
 func (c *modelClaim) attempt() string { return fmt.Sprintf("%s/%d", c.uid, c.attempts) }
 
@@ -68,7 +75,7 @@ func (m *model) sum(sum Sum, without *modelClaim, of func(Machine) int64) int64 
 // holds says whether a claim accounts for an instance already.
 func (m *model) holds(i *modelInstance, without *modelClaim) bool {
 	return slices.ContainsFunc(m.claims, func(c *modelClaim) bool {
-		return c != without && !c.vanished && c.phase != idle && c.attempt() == i.Attempt
+		return c != without && !c.vanished && c.asks() && c.attempt() == i.Attempt
 	})
 }
 

@@ -50,7 +50,7 @@ type play struct {
 func (p *play) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){}
 	for name, do := range map[string]func(){
-		"": p.check, "reserve": p.reserve, "reserve too": p.reserve, "retry": p.retry, "next": p.next, "journal": p.journal,
+		"": p.check, "admit": p.admit, "reserve": p.reserve, "reserve too": p.reserve, "retry": p.retry, "next": p.next, "journal": p.journal,
 		"launch": p.launch, "fail": p.fail, "mark": p.mark, "delete": p.remove, "vanish": p.vanish, "orphan": p.orphan,
 		"gone": p.gone, "limits": p.limits, "crash": p.crash, "rebuild": p.rebuild,
 	} {
@@ -81,7 +81,7 @@ func (p *play) machine() Machine {
 }
 
 func (p *play) reserve() {
-	c := p.one(func(c *modelClaim) bool { return c.phase == idle })
+	c := p.one(func(c *modelClaim) bool { return !c.asks() })
 	if c == nil || rapid.Bool().Draw(p.t, "new claim") {
 		c = &modelClaim{uid: fmt.Sprint("c", len(p.model.claims))}
 		p.model.claims = append(p.model.claims, c)
@@ -89,17 +89,39 @@ func (p *play) reserve() {
 	p.ask(c)
 }
 
+// admit holds room for a claim that is not made yet. Nothing comes of some.
+func (p *play) admit() {
+	if c := p.one(func(c *modelClaim) bool { return c.phase == admitted }); c != nil && rapid.Bool().Draw(p.t, "give up") {
+		p.ledger.Release(inference, c.admission())
+		c.phase = idle
+		return
+	}
+	c := &modelClaim{uid: fmt.Sprint("c", len(p.model.claims))}
+	p.model.claims = append(p.model.claims, c)
+	machine := p.machine()
+	verdict := p.model.verdict(c, machine)
+	if err := p.ledger.Reserve(inference, Claim{UID: c.admission(), Attempt: c.admission(), Machine: machine}); err != nil {
+		p.compare(err, verdict)
+		return
+	}
+	if verdict != "" {
+		p.t.Fatalf("claim %s is admitted with %+v past %s", c.uid, machine, verdict)
+	}
+	p.granted++
+	c.machine, c.phase, c.admitted = machine, admitted, true
+}
+
 // ask makes the next attempt of a claim that has no machine, or whose machine was observed to end.
 func (p *play) ask(c *modelClaim) {
 	machine := p.machine()
-	asked := Claim{UID: c.uid, Attempt: fmt.Sprintf("%s/%d", c.uid, c.attempts+1), Machine: machine, Leaving: c.leaving}
+	asked := Claim{UID: c.uid, Admission: c.admission(), Attempt: fmt.Sprintf("%s/%d", c.uid, c.attempts+1), Machine: machine, Leaving: c.leaving}
 	verdict := p.model.verdict(c, machine)
 	fits := p.ledger.Usage(inference).Fits(machine)
 	err := p.ledger.Reserve(inference, asked)
 	if errors.Is(err, ErrLeaving) && c.leaving {
 		return
 	}
-	if (fits == nil) != (err == nil) && c.phase == idle {
+	if (fits == nil) != (err == nil) && c.phase == idle && !c.admitted {
 		p.t.Fatalf("reserve says %v, fits says %v", err, fits)
 	}
 	if err != nil {
@@ -131,7 +153,7 @@ func (p *play) compare(err error, verdict string) {
 
 // retry makes the same attempt again, as Create does after a lost answer: never refused by a limit.
 func (p *play) retry() {
-	c := p.one(func(c *modelClaim) bool { return c.phase != idle })
+	c := p.one((*modelClaim).asks)
 	if c == nil {
 		return
 	}
@@ -143,7 +165,7 @@ func (p *play) retry() {
 
 // next is an attempt after one that came to nothing, or whose machine ends.
 func (p *play) next() {
-	c := p.one(func(c *modelClaim) bool { return c.phase != idle && !c.leaving })
+	c := p.one(func(c *modelClaim) bool { return c.asks() && !c.leaving })
 	if c == nil {
 		return
 	}
@@ -185,7 +207,7 @@ func (p *play) fail() {
 }
 
 func (p *play) mark() {
-	if c := p.one(func(c *modelClaim) bool { return c.phase != idle }); c != nil {
+	if c := p.one((*modelClaim).asks); c != nil {
 		c.leaving = !c.leaving
 		p.ledger.SetLeaving(inference, c.uid, c.leaving)
 	}
@@ -260,7 +282,7 @@ func (p *play) limits() {
 // crash loses the ledger, and every reservation that was not written down: nothing was asked for it.
 func (p *play) crash() {
 	for _, c := range p.model.claims {
-		if c.phase == reserved {
+		if c.phase == admitted || c.phase == reserved {
 			c.phase = idle
 		}
 	}
@@ -276,6 +298,12 @@ func (p *play) crash() {
 // rebuild counts anew while the world goes on, before and after it was read.
 func (p *play) rebuild() {
 	late := false
+	// A claim that room was held for should be made by now, or never is: the room is not held any longer.
+	for _, c := range p.model.claims {
+		if c.phase == admitted {
+			c.phase, p.exact = idle, false
+		}
+	}
 	goOn := func(when string) {
 		actions := []func(){p.reserve, p.next, p.journal, p.launch, p.fail, p.mark, p.remove, p.vanish, p.orphan, p.gone}
 		for range rapid.IntRange(0, 3).Draw(p.t, when) {

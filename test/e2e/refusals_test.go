@@ -67,6 +67,7 @@ func TestRefusals(t *testing.T) {
 	})
 	t.Run("a limit holds through a burst, deleted claims and kills", func(t *testing.T) { limitThroughKills(ctx, t, scene) })
 	t.Run("the only node of a full pool drifts and is replaced", func(t *testing.T) { driftOfTheOnlyNode(ctx, t, scene) })
+	t.Run("the controller killed while it replaces a node", func(t *testing.T) { killedWhileReplacing(ctx, t, scene) })
 }
 
 func (r refusal) run(ctx context.Context, t *testing.T, scene *Scene) {

@@ -62,6 +62,10 @@ const (
 	// AnnotationBlueprintHash and AnnotationBlueprintHashVersion say which Blueprint a NodeClaim was launched with.
 	AnnotationBlueprintHash        = Group + "/blueprint-hash"
 	AnnotationBlueprintHashVersion = Group + "/blueprint-hash-version"
+	// AnnotationAdmission names the room that the ledger held for a NodeClaim before the claim was made.
+	AnnotationAdmission = Group + "/admission"
+	// AnnotationReplaces are the UIDs of the NodeClaims that a NodeClaim was made to replace, with commas between.
+	AnnotationReplaces = Group + "/replaces"
 	// FinalizerInstance stays on a NodeClaim until its instance is confirmed gone.
 	FinalizerInstance = Group + "/instance"
 	// FinalizerPool stays on a GPUNodePool until every instance of it is confirmed gone.
