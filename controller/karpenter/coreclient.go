@@ -91,24 +91,33 @@ func instanceTypes(claim *karpv1.NodeClaim) []string {
 	return nil
 }
 
-// List leaves pods out where core looks for a replacement and lists the pods that wait: it plans machines for them in the
-// same breath, and gives the whole replacement up if one of these is refused. Those that a limit holds back wait for the
-// provisioner, which finds out when there is room.
+// List leaves out pods that a limit holds back, where core lists the pods that wait.
+//
+// Where it looks for a replacement, it plans machines for these in the same breath, and gives the whole replacement up if one
+// of them is refused: it does not see a pod that may want any machine that the limits have no room for. The provisioner does
+// not see one that can have no other: it would plan for thousands of pods that wait for a full pool, again and again, only to
+// find out that there is no room. Both see them as soon as there is.
 func (c coreClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	if err := c.Client.List(ctx, list, opts...); err != nil {
 		return err
 	}
 	pods, isPods := list.(*corev1.PodList)
-	if !isPods || !disrupting(ctx) || !unbound(opts) {
+	if !isPods || !unbound(opts) || !(disrupting(ctx) || launching(ctx)) {
 		return nil
 	}
-	closed, err := c.provider.closed(ctx)
+	rooms, err := c.provider.rooms(ctx)
 	if err != nil {
 		return err
 	}
-	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return heldByLimits(&pod, closed) })
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		open, closed := rooms.of(&pod)
+		return closed && (!open || disrupting(ctx))
+	})
 	return nil
 }
+
+// launching says whether core launches for pods that wait.
+func launching(ctx context.Context) bool { return injection.GetControllerName(ctx) == "provisioner" }
 
 // unbound says whether pods without a node are asked for.
 func unbound(opts []client.ListOption) bool {
@@ -120,50 +129,57 @@ func unbound(opts []client.ListOption) bool {
 	return exact && node == ""
 }
 
-// closed are, by pool, the Blueprints of the machines that its limits have no room for.
-func (c *CloudProvider) closed(ctx context.Context) (map[string][]v1alpha1.Blueprint, error) {
+// rooms are the Blueprints of each pool, by whether its limits have room for a machine of it.
+type rooms map[string]struct{ open, closed []v1alpha1.Blueprint }
+
+func (c *CloudProvider) rooms(ctx context.Context) (rooms, error) {
 	pools := &v1alpha1.GPUNodePoolList{}
-	if err := c.client.List(ctx, pools); err != nil {
+	if err := c.client.List(ctx, pools, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pools: %w", err)
 	}
-	closed := map[string][]v1alpha1.Blueprint{}
+	all := rooms{}
 	for i := range pools.Items {
 		pool, err := fleet.Of(ctx, c.client, &pools.Items[i])
-		if fleet.Unusable(err) {
+		var blueprints []v1alpha1.Blueprint
+		if err == nil {
+			blueprints, err = c.blueprints(ctx, pool)
+		}
+		switch {
+		case fleet.Unusable(err):
 			continue // nothing is planned for it at all
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
-		blueprints, err := c.blueprints(ctx, pool)
-		if fleet.Unusable(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		usage := c.ledger.Usage(pool.Pool.Name)
-		closed[pool.Pool.Name] = slices.DeleteFunc(blueprints, func(bp v1alpha1.Blueprint) bool {
-			return usage.Fits(blueprint.Machine(bp)) == nil
-		})
-	}
-	return closed, nil
-}
-
-// heldByLimits says whether a machine that the limits have no room for is one that the pod may want.
-func heldByLimits(pod *corev1.Pod, closed map[string][]v1alpha1.Blueprint) bool {
-	named, requests := diagnose.NamedPools(pod), resources.RequestsForPods(pod)
-	for pool, blueprints := range closed {
-		if len(named) > 0 && !slices.Contains(named, pool) {
-			continue
-		}
+		usage, room := c.ledger.Usage(pool.Pool.Name), all[pool.Pool.Name]
 		for _, bp := range blueprints {
-			for name := range bp.Resources {
-				if asked := requests[name]; asked.Sign() > 0 {
-					return true
-				}
+			if usage.Fits(blueprint.Machine(bp)) == nil {
+				room.open = append(room.open, bp)
+			} else {
+				room.closed = append(room.closed, bp)
 			}
 		}
+		all[pool.Pool.Name] = room
 	}
-	return false
+	return all, nil
+}
+
+// of says whether there are machines with any of the GPU resources that a pod asks for, in the pools that it names or in
+// all of them, that the limits have room for, and such that they have not.
+func (r rooms) of(pod *corev1.Pod) (open, closed bool) {
+	named, requests := diagnose.NamedPools(pod), resources.RequestsForPods(pod)
+	asked := func(bp v1alpha1.Blueprint) bool {
+		for name := range bp.Resources {
+			if quantity := requests[name]; quantity.Sign() > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	for pool, room := range r {
+		if len(named) == 0 || slices.Contains(named, pool) {
+			open = open || slices.ContainsFunc(room.open, asked)
+			closed = closed || slices.ContainsFunc(room.closed, asked)
+		}
+	}
+	return open, closed
 }

@@ -65,9 +65,9 @@ func TestCoreClient_GivesTheRoomBackOfAClaimThatIsNotMade(t *testing.T) {
 	w.wantSteady(t, 8)
 }
 
-// While core looks for a replacement it does not see the pods that a limit holds back: all others it does, and always
-// those that have a node.
-func TestCoreClient_KeepsPodsThatALimitHoldsBackFromReplacements(t *testing.T) {
+// Core does not see the pods that a limit holds back. All others it does, and always those that have a node. Only a pod that
+// may have a machine of another pool too is planned for, but not where a replacement would be given up with it.
+func TestCoreClient_KeepsPodsThatALimitHoldsBackFromCore(t *testing.T) {
 	w := newWorld(t, limited(8, 0, ""), exclusive)
 	other := testPool()
 	other.Name, other.Spec.Machines = "roomy", []v1alpha1.MachineSpec{{InstanceTypes: []string{"g6.xlarge"}}}
@@ -104,13 +104,13 @@ func TestCoreClient_KeepsPodsThatALimitHoldsBackFromReplacements(t *testing.T) {
 		return seen
 	}
 	unbound, running := client.MatchingFields{"spec.nodeName": ""}, client.MatchingFields{"spec.nodeName": "node-a"}
-	waiting := map[string]bool{"of the full pool": true, "of another pool": true, "of no pool": true, "without GPUs": true}
 	for name, tc := range map[string]struct {
 		got, want map[string]bool
 	}{
 		"a replacement":                 {list("disruption", unbound), map[string]bool{"of another pool": true, "without GPUs": true}},
 		"a replacement, pods of a node": {list("disruption", running), map[string]bool{"that runs": true}},
-		"the provisioner":               {list("provisioner", unbound), waiting},
+		"the provisioner":               {list("provisioner", unbound), map[string]bool{"of another pool": true, "of no pool": true, "without GPUs": true}},
+		"others":                        {list("pod.events", unbound), map[string]bool{"of the full pool": true, "of another pool": true, "of no pool": true, "without GPUs": true}},
 	} {
 		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
 			t.Errorf("%s sees other pods (-want +got):\n%s", name, diff)
@@ -145,5 +145,20 @@ func TestCreate_GivesTheRoomBackThatWasHeldForAClaimThatTheCloudRefuses(t *testi
 			}
 			w.wantSteady(t, 0)
 		})
+	}
+}
+
+// What the limits held back is planned for as soon as they do not.
+func TestCoreClient_ShowsPodsToTheProvisionerWhenThereIsRoom(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""), exclusive)
+	ctx := injection.WithControllerName(w.prepare(t, w.pods(1, "nvidia.com/gpu", 1)), "provisioner")
+	w.launched(t, "a")
+	if claims := w.solve(ctx, t); len(claims) != 0 {
+		t.Fatalf("%d claims planned in a full pool", len(claims))
+	}
+	*w.pool.Spec.Limits.GPUs = 16
+	w.setLimits(t, w.CloudProvider)
+	if claims := w.solve(ctx, t); len(claims) != 1 {
+		t.Errorf("%d claims planned after the limit was raised, want 1", len(claims))
 	}
 }

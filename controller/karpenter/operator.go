@@ -58,6 +58,8 @@ type Options struct {
 	// MetricsBindAddress and HealthProbeBindAddress are host:port.
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
+	// PprofBindAddress serves Go's profiles; empty serves none.
+	PprofBindAddress string
 	// LeaderElection makes replicas wait for the lease gpufleet-controller in namespace LeaderElectionNamespace.
 	LeaderElection          bool
 	LeaderElectionNamespace string
@@ -173,6 +175,7 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 		LeaderElectionConfig:          opts.Config,
 		Metrics:                       server.Options{BindAddress: opts.MetricsBindAddress},
 		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
+		PprofBindAddress:              opts.PprofBindAddress,
 		BaseContext:                   func() context.Context { return ctx },
 		Cache:                         cacheOptions(),
 	})

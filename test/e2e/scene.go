@@ -92,10 +92,10 @@ func await(ctx context.Context, limit time.Duration, what string, look func(ctx 
 		if err == nil && done {
 			return last, nil
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			last = err.Error()
 		}
-		if last != "" {
+		if last != "" && ctx.Err() == nil { // a look that time has cut short has seen nothing
 			seen = last
 		}
 		select {

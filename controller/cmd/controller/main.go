@@ -68,6 +68,7 @@ AWS credentials, region and endpoint come from the AWS SDK's chain: environment,
 	cmd.Flags().StringVar(&f.options.Cluster, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the cluster, in the tags of its instances (required, or CLUSTER_NAME)")
 	cmd.Flags().StringVar(&f.options.MetricsBindAddress, "metrics-bind-address", ":8080", "host:port that serves /metrics")
 	cmd.Flags().StringVar(&f.options.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "host:port that serves /healthz and /readyz")
+	cmd.Flags().StringVar(&f.options.PprofBindAddress, "pprof-bind-address", "", "host:port that serves /debug/pprof, Go's profiles (default: none)")
 	cmd.Flags().BoolVar(&f.options.LeaderElection, "leader-elect", true, "let one of several replicas work, by the lease "+v1alpha1.ControllerName)
 	cmd.Flags().StringVar(&f.options.LeaderElectionNamespace, "leader-election-namespace", v1alpha1.Namespace, "namespace of the lease")
 	cmd.Flags().StringVar(&f.notifications, "notifications-config", os.Getenv("NOTIFICATIONS_CONFIG"), "YAML file that says which webhooks hear of pods that are held back (default: none, or NOTIFICATIONS_CONFIG)")
