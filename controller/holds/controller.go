@@ -53,7 +53,7 @@ type Notices interface {
 // Controller reconciles what is held back from each GPUNodePool.
 type Controller struct {
 	client client.Client
-	// live reads past the cache what only few pods need: quotas and resource claims.
+	// live reads past the cache what only few pods need, and once what pods were told.
 	live     client.Reader
 	supply   Supply
 	clock    clock.PassiveClock
@@ -73,6 +73,7 @@ func NewController(c client.Client, live client.Reader, supply Supply, recorder 
 // go once more when the pool has gone: a look that was under way may have set them again. The request of no name is for
 // pods that are meant for pools of ours and name none that exists.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	c.events.recall(ctx, c.live)
 	if request.Name == "" {
 		return c.strays(ctx)
 	}
@@ -124,7 +125,7 @@ func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool) (lo
 	if err != nil {
 		return looked{}, nil, err
 	}
-	verdicts := c.judge(seen)
+	verdicts := c.judge(seen, pool.Name)
 	others := map[string]map[types.UID]diagnose.Verdict{}
 	var own []diagnose.Verdict
 	for _, v := range verdicts {
@@ -152,16 +153,17 @@ func (c *Controller) decide(ctx context.Context, pool *v1alpha1.GPUNodePool) (lo
 	return seen, own, nil
 }
 
-// judge asks for the verdicts on what was looked at.
-func (c *Controller) judge(seen looked) []diagnose.Verdict {
+// judge asks for the verdicts on what was looked at. What is remembered of the pods is kept by a name: that of the pool that
+// they name.
+func (c *Controller) judge(seen looked, remembered string) []diagnose.Verdict {
 	cluster := seen.cluster
 	cluster.Now = c.clock.Now()
-	cluster.Expected = c.expected.of(seen.pool.Name, seen.pods, cluster.Now)
+	c.expected.tell(&cluster, remembered, seen.pods)
 	return diagnose.Decide(cluster, seen.pool, seen.pods)
 }
 
-// verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist. Where other pods are given, the
-// verdicts are on those instead.
+// verdictsOf are those of another pool, by the pods' UIDs; none where it does not exist. Where other pods are given, which
+// name no pool, the verdicts are on those instead.
 func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*corev1.Pod) (map[types.UID]diagnose.Verdict, error) {
 	pool := &v1alpha1.GPUNodePool{}
 	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, pool); apierrors.IsNotFound(err) {
@@ -173,14 +175,15 @@ func (c *Controller) verdictsOf(ctx context.Context, name string, instead ...*co
 	if err != nil {
 		return nil, err
 	}
+	remembered := name
 	if len(instead) > 0 {
-		seen.pods = instead
-		if seen.cluster, err = c.claimsOf(ctx, instead); err != nil {
+		seen.pods, remembered = instead, ""
+		if seen.cluster, err = c.needed(ctx, instead); err != nil {
 			return nil, err
 		}
 	}
 	verdicts := map[types.UID]diagnose.Verdict{}
-	for _, v := range c.judge(seen) {
+	for _, v := range c.judge(seen, remembered) {
 		verdicts[v.Pod.UID] = v
 	}
 	return verdicts, nil

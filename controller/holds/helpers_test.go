@@ -70,6 +70,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		WithStatusSubresource(&v1alpha1.GPUNodePool{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&corev1.Pod{}, waitsFor, waitsForPools).
+		WithIndex(&corev1.Event{}, "source", func(o client.Object) []string { return []string{o.(*corev1.Event).Source.Component} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				if before := w.beforeWrite; before != nil {
@@ -134,7 +135,11 @@ func gpus(n int64) ledger.Limits {
 func boards(n int64) ledger.Machine { return ledger.NewMachine(n, float64(n), true) }
 
 // recorder keeps the events as lines: "GPUNodePool inf Warning LimitReached ...".
-type recorder struct{ lines []string }
+type recorder struct {
+	lines []string
+	// annotations are those of the last event that had any.
+	annotations map[string]string
+}
 
 func (r *recorder) Event(o runtime.Object, kind, reason, message string) {
 	object := o.(client.Object)
@@ -149,7 +154,8 @@ func (r *recorder) Eventf(o runtime.Object, kind, reason, format string, args ..
 	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+func (r *recorder) AnnotatedEventf(o runtime.Object, annotations map[string]string, kind, reason, format string, args ...any) {
+	r.annotations = annotations
 	r.Eventf(o, kind, reason, format, args...)
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +49,7 @@ func (c *Controller) look(ctx context.Context, pool *v1alpha1.GPUNodePool) (look
 	}
 	seen.blocks = diagnose.Blocks(seen.pool)
 	seen.unavailable = source.Pool.Status.Unavailable
-	seen.cluster, err = c.claimsOf(ctx, seen.pods)
+	seen.cluster, err = c.needed(ctx, seen.pods)
 	return seen, err
 }
 
@@ -55,7 +57,7 @@ func (c *Controller) look(ctx context.Context, pool *v1alpha1.GPUNodePool) (look
 // now in its status.
 func (c *Controller) source(ctx context.Context, pool *v1alpha1.GPUNodePool) (diagnose.Source, error) {
 	usage := c.supply.Usage(pool.Name)
-	source := diagnose.Source{Pool: pool.DeepCopy(), Usage: &usage}
+	source := diagnose.Source{Pool: pool.DeepCopy(), Usage: &usage, Now: c.clock.Now()}
 	inputs, err := fleet.Of(ctx, c.client, pool)
 	if err != nil && !fleet.Unusable(err) {
 		return source, err
@@ -86,7 +88,7 @@ func (c *Controller) source(ctx context.Context, pool *v1alpha1.GPUNodePool) (di
 			source.GPUNodes = append(source.GPUNodes, &gpuNodes.Items[i])
 		}
 	}
-	source.Bound, err = c.bound(ctx, nodes)
+	source.Bound, source.Leaving, err = c.bound(ctx, nodes, source.Now)
 	return source, err
 }
 
@@ -111,7 +113,7 @@ func claimOf(claim *karpv1.NodeClaim) diagnose.Claim {
 	return diagnose.Claim{
 		Name: claim.Name, Labels: claim.Labels, Types: instanceTypes(claim), ProviderID: claim.Status.ProviderID,
 		Taints: claim.Spec.Taints, Requests: claim.Spec.Resources.Requests, Allocatable: claim.Status.Allocatable,
-		Leaving: !claim.DeletionTimestamp.IsZero(),
+		Created: claim.CreationTimestamp.Time, Leaving: !claim.DeletionTimestamp.IsZero(),
 	}
 }
 
@@ -128,21 +130,27 @@ func instanceTypes(claim *karpv1.NodeClaim) []string {
 	return nil
 }
 
-// bound are the pods that hold something of each of some nodes.
-func (c *Controller) bound(ctx context.Context, nodes *corev1.NodeList) (func(string) []*corev1.Pod, error) {
-	there, now := map[string][]*corev1.Pod{}, c.clock.Now()
+// bound are the pods that hold something of each of some nodes, and those that are about to give it back.
+func (c *Controller) bound(ctx context.Context, nodes *corev1.NodeList, now time.Time) (there, leaving func(string) []*corev1.Pod, err error) {
+	holding, going := map[string][]*corev1.Pod{}, map[string][]*corev1.Pod{}
 	for i := range nodes.Items {
 		name, pods := nodes.Items[i].Name, &corev1.PodList{}
 		if err := c.client.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}, shared); err != nil {
-			return nil, fmt.Errorf("listing pods on node %q: %w", name, err)
+			return nil, nil, fmt.Errorf("listing pods on node %q: %w", name, err)
 		}
 		for j := range pods.Items {
-			if diagnose.Occupies(&pods.Items[j], now) {
-				there[name] = append(there[name], &pods.Items[j])
+			switch pod := &pods.Items[j]; {
+			case diagnose.Occupies(pod, now):
+				holding[name] = append(holding[name], pod)
+			case diagnose.Leaves(pod, now):
+				going[name] = append(going[name], pod)
 			}
 		}
 	}
-	return func(node string) []*corev1.Pod { return there[node] }, nil
+	of := func(pods map[string][]*corev1.Pod) func(string) []*corev1.Pod {
+		return func(node string) []*corev1.Pod { return pods[node] }
+	}
+	return of(holding), of(going), nil
 }
 
 // waiting are the pods that wait for a pool.
@@ -154,8 +162,45 @@ func (c *Controller) waiting(ctx context.Context, pool string) ([]*corev1.Pod, e
 	return pointers(list.Items), nil
 }
 
-// claimsOf reads what resource claims of some pods are decided from. It is read past the cache, and only where a pod has
-// a claim: few do, and a cluster that does not serve them must not keep the controller from starting.
+// needed reads what only some pods need: past the cache, and only where one of these does.
+func (c *Controller) needed(ctx context.Context, pods []*corev1.Pod) (diagnose.Cluster, error) {
+	cluster, err := c.claimsOf(ctx, pods)
+	if err != nil {
+		return cluster, err
+	}
+	cluster.Volumes, err = c.volumesOf(ctx, pods)
+	return cluster, err
+}
+
+// volumesOf reads the PersistentVolumeClaims of the namespaces of pods that need any, and the storage classes; nil where none
+// does.
+func (c *Controller) volumesOf(ctx context.Context, pods []*corev1.Pod) (*diagnose.Volumes, error) {
+	namespaces := map[string]bool{}
+	for _, pod := range pods {
+		if diagnose.Mounts(pod) {
+			namespaces[pod.Namespace] = true
+		}
+	}
+	if len(namespaces) == 0 {
+		return nil, nil
+	}
+	var claims []*corev1.PersistentVolumeClaim
+	for namespace := range namespaces {
+		list := &corev1.PersistentVolumeClaimList{}
+		if err := c.live.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("reading PersistentVolumeClaims of namespace %q: %w", namespace, err)
+		}
+		claims = append(claims, pointers(list.Items)...)
+	}
+	classes := &storagev1.StorageClassList{}
+	if err := c.live.List(ctx, classes); err != nil {
+		return nil, fmt.Errorf("reading StorageClasses: %w", err)
+	}
+	return diagnose.NewVolumes(claims, pointers(classes.Items)), nil
+}
+
+// claimsOf reads what resource claims of some pods are decided from; a cluster that does not serve them must not keep the
+// controller from starting.
 func (c *Controller) claimsOf(ctx context.Context, pods []*corev1.Pod) (diagnose.Cluster, error) {
 	var cluster diagnose.Cluster
 	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return len(pod.Spec.ResourceClaims) > 0 }) {

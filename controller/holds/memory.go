@@ -11,50 +11,57 @@ import (
 )
 
 // memory is since when the pods of each pool can be expected to be placed. A pod that begins to be expected gets the time
-// that a launch takes, however long a limit held it before.
+// that a launch takes, however long a limit held it before; so does every pod at the first look after a start.
 type memory struct {
 	mu    sync.Mutex // guards since
-	since map[string]map[types.UID]time.Time
+	since map[string]map[types.UID]patience
 }
 
-func newMemory() *memory { return &memory{since: map[string]map[types.UID]time.Time{}} }
+// patience is what one pod has had of it.
+type patience struct {
+	// expected is since when it can be expected to be placed, not counting the time of machines that have not joined.
+	expected time.Time
+	// joining is since when such machines have been expected to take it, one after the other; zero where none has.
+	joining time.Time
+}
 
-// of are the times of some pods of a pool. One that is new, or was held until now, is expected from now on.
-func (m *memory) of(pool string, pods []*corev1.Pod, now time.Time) map[types.UID]time.Time {
+func newMemory() *memory { return &memory{since: map[string]map[types.UID]patience{}} }
+
+// tell puts into a cluster what is remembered of some pods of a pool. One that is new, or was held until now, is expected
+// from now on.
+func (m *memory) tell(cluster *diagnose.Cluster, pool string, pods []*corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	known := m.since[pool]
-	if known == nil {
-		// After a restart the pods' own times are all that there is.
-		return nil
-	}
-	times := make(map[types.UID]time.Time, len(pods))
+	cluster.Expected, cluster.Joining = make(map[types.UID]time.Time, len(pods)), map[types.UID]time.Time{}
 	for _, pod := range pods {
-		since, found := known[pod.UID]
-		if !found {
-			since = now
+		known := m.since[pool][pod.UID]
+		if known.expected.IsZero() {
+			known.expected = cluster.Now
 		}
-		times[pod.UID] = since
+		cluster.Expected[pod.UID] = known.expected
+		if !known.joining.IsZero() {
+			cluster.Joining[pod.UID] = known.joining
+		}
 	}
-	return times
 }
 
 // keep remembers the pods that are expected, or that were for too long, and forgets all others of the pool.
 func (m *memory) keep(pool string, verdicts []diagnose.Verdict, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before, after := m.since[pool], map[types.UID]time.Time{}
+	after := map[types.UID]patience{}
 	for _, v := range verdicts {
-		since, known := before[v.Pod.UID]
-		switch {
-		case v.Held() && !v.Overdue:
+		if v.Held() && !v.Overdue && !v.Joining {
 			continue
-		case !known && before == nil:
-			since = v.Since
-		case !known:
-			since = now
 		}
-		after[v.Pod.UID] = since
+		one := m.since[pool][v.Pod.UID]
+		if one.expected.IsZero() || v.Joining {
+			one.expected = now
+		}
+		if one.joining.IsZero() && v.Joining {
+			one.joining = now
+		}
+		after[v.Pod.UID] = one
 	}
 	m.since[pool] = after
 }

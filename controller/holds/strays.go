@@ -43,24 +43,28 @@ func (c *Controller) strays(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var verdicts []diagnose.Verdict
+	var verdicts, all []diagnose.Verdict
 	later := false
 	for _, pod := range pods {
-		if !diagnose.AsksGPUs(cluster, pod) {
+		ofOthers := diagnose.PinnedTo(pod) != "" && len(served[pod.UID]) == 0
+		if ofOthers || !diagnose.AsksGPUs(cluster, pod) {
 			continue
 		}
 		verdict := diagnose.Unnamed(diagnose.Stray(pod, offered), served[pod.UID])
+		all = append(all, verdict)
 		if verdict.Expected {
 			later = true
 			continue
 		}
-		// A pod that does not say that it is meant for us may be meant for others.
-		if !diagnose.Meant(pod) && (elsewhere || cluster.Now.Sub(verdict.Since) < diagnose.Patience) {
+		// A pod that does not say that it is meant for us may be meant for others. That of a DaemonSet is for a node of ours.
+		meant := diagnose.Meant(pod) || diagnose.PinnedTo(pod) != ""
+		if !meant && (elsewhere || cluster.Now.Sub(verdict.Since) < diagnose.Patience) {
 			later = later || !elsewhere
 			continue
 		}
 		verdicts = append(verdicts, verdict)
 	}
+	c.expected.keep("", all, cluster.Now)
 	h := held(diagnose.Holds(verdicts))
 	metrics.SetPoolHolds("", h.metrics(cluster.Now)...)
 	switch told := c.events.tellPods("", h); {

@@ -100,13 +100,15 @@ func gathered(pools func(client.Object) []string) handler.EventHandler {
 	}
 }
 
-// podChanges lets through what changes a verdict: a pod begins or ceases to wait, or gives back what it holds of a node.
+// podChanges lets through what changes a verdict: a pod begins or ceases to wait, others are evicted for it, or it gives back
+// what it holds of a node.
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return diagnose.Waits(e.Object.(*corev1.Pod)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-			return diagnose.Waits(before) != diagnose.Waits(after) || diagnose.Ending(before) != diagnose.Ending(after)
+			return diagnose.Waits(before) != diagnose.Waits(after) || diagnose.Ending(before) != diagnose.Ending(after) ||
+				before.Status.NominatedNodeName != after.Status.NominatedNodeName
 		},
 		DeleteFunc:  func(event.DeleteEvent) bool { return true },
 		GenericFunc: func(event.GenericEvent) bool { return false },

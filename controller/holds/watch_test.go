@@ -29,7 +29,7 @@ func TestWaits_IsOfPodsThatTheSchedulerFoundNoNodeFor(t *testing.T) {
 		"another scheduler has not looked": {func(p *corev1.Pod) { p.Spec.SchedulerName, p.Status.Conditions = "kai-scheduler", nil }, true},
 		"scheduled":                        {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue }, false},
 		"bound":                            {func(p *corev1.Pod) { p.Spec.NodeName = "node-1" }, false},
-		"others are evicted for it":        {func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-1" }, false},
+		"others are evicted for it":        {func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-1" }, true},
 		"on its way out":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: began} }, false},
 		"failed before it was bound":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
 		"another condition is not it":      {func(p *corev1.Pod) { p.Status.Conditions[0].Type = corev1.PodReady }, false},
@@ -89,6 +89,7 @@ func TestPodChanges_AreThoseThatChangeAVerdict(t *testing.T) {
 		"it still waits":             {changes.Update(event.UpdateEvent{ObjectOld: waiting, ObjectNew: waiting}), false},
 		"it runs, with an address":   {changes.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: ready}), false},
 		"it is asked to end":         {changes.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: newPod("pod", "inf", nil, on("node-1"), terminating(time.Minute))}), true},
+		"others are evicted for it":  {changes.Update(event.UpdateEvent{ObjectOld: waiting, ObjectNew: newPod("pod", "inf", nil, nominated("node-1"))}), true},
 		"it has finished":            {changes.Update(event.UpdateEvent{ObjectOld: running, ObjectNew: newPod("pod", "inf", nil, on("node-1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}), true},
 		"it is gone, and frees GPUs": {changes.Delete(event.DeleteEvent{Object: running}), true},
 	} {

@@ -74,6 +74,9 @@ func Stray(pod *corev1.Pod, pools map[string]corev1.ResourceList) Verdict {
 // Unnamed is the verdict on a pod that names no pool, of what it would be as a stray and of one for each pool. Karpenter
 // considers such a pod for every pool whose taints it tolerates: where it could run as it stands, that pool speaks for it.
 func Unnamed(stray Verdict, verdicts []Verdict) Verdict {
+	if PinnedTo(stray.Pod) != "" && len(verdicts) > 0 {
+		return Nearest(verdicts) // its node is that pool's
+	}
 	right := slices.DeleteFunc(slices.Clone(verdicts), func(v Verdict) bool { return slices.ContainsFunc(v.Causes, ofThePod) })
 	if len(right) == 0 {
 		return stray

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
@@ -97,14 +98,24 @@ func (d *decision) amounts(asked demand, offer *Offer) []Cause {
 	for _, name := range sortedNames(asked.requests) {
 		quantity := asked.requests[name]
 		most, listed := offer.Most[name]
-		if quantity.Cmp(most) <= 0 || (!listed && (isGPU(name) || !extended(name))) {
+		if quantity.Cmp(most) <= 0 || (!listed && (isGPU(name) || !counted(name))) {
+			continue
+		}
+		if has := d.hasPages(name, quantity); has != nil {
+			causes = append(causes, d.noPages(name, quantity, has))
 			continue
 		}
 		c := d.cause(v1alpha1.HoldProfileNotOffered, "the pod asks for %s: %s on one node, and a node on %s has %s at most", name, quantity.String(), offer.Blueprint.InstanceType, most.String())
 		c.Remedy = fmt.Sprintf("ask for %s or less of %s, or let the pool use larger machines", most.String(), name)
+		if name == corev1.ResourceEphemeralStorage {
+			c.Remedy = fmt.Sprintf("ask for less than %s of %s, or raise rootVolume.sizeGiB of the GPUNodeClass", most.String(), name)
+		}
 		if !listed {
 			c = d.cause(v1alpha1.HoldProfileNotOffered, "the pod asks for %s: %s, and nodes on %s have none", name, quantity.String(), offer.Blueprint.InstanceType)
 			c.Remedy = fmt.Sprintf("leave %s out, or let the pool use machines that have it", name)
+		}
+		if hugePages(name) {
+			c.Remedy = fmt.Sprintf("leave %s out: a node has huge pages only where they are reserved as it boots, and no machine is launched for them", name)
 		}
 		c.Evidence = []Fact{{"asked", fmt.Sprintf("%s: %s", name, quantity.String())}, {"most", most.String()}}
 		causes = append(causes, c)
@@ -112,10 +123,31 @@ func (d *decision) amounts(asked demand, offer *Offer) []Cause {
 	return causes
 }
 
-// taints are those of the offer's nodes that the pod does not tolerate.
-func (d *decision) taints(asked demand, offer *Offer) []Cause {
+// hasPages is a verified node that has as many huge pages as a pod asks for, in use or not; nil where there is none.
+func (d *decision) hasPages(name corev1.ResourceName, asked resource.Quantity) *Place {
+	at := slices.IndexFunc(d.pool.Places, func(p *Place) bool {
+		has := p.Has[name]
+		return hugePages(name) && p.State == Verified && asked.Cmp(has) <= 0
+	})
+	if at < 0 {
+		return nil
+	}
+	return d.pool.Places[at]
+}
+
+// noPages is of huge pages that a node has, and that no new one is known to have.
+func (d *decision) noPages(name corev1.ResourceName, asked resource.Quantity, p *Place) Cause {
+	has, free := p.Has[name], p.Free[name]
+	c := d.cause(v1alpha1.HoldFragmented, "the pod asks for %s: %s, of which node %s has %s, %s free, and it has no room for the pod", name, asked.String(), p.Name, has.String(), free.String())
+	c.Remedy = fmt.Sprintf("free node %s, or leave %s out: no machine is launched for huge pages", p.Name, name)
+	c.Evidence = []Fact{{"asked", fmt.Sprintf("%s: %s", name, asked.String())}, {"has", has.String()}, {"free", free.String()}}
+	return c
+}
+
+// taints are those of some nodes that the pod does not tolerate.
+func (d *decision) taints(asked demand, all []corev1.Taint) []Cause {
 	var missing []string
-	for _, taint := range offer.Blueprint.Taints {
+	for _, taint := range all {
 		if !asked.tolerates([]corev1.Taint{taint}) {
 			missing = append(missing, taint.ToString())
 		}
@@ -123,7 +155,7 @@ func (d *decision) taints(asked demand, offer *Offer) []Cause {
 	if len(missing) == 0 {
 		return nil
 	}
-	c := d.cause(v1alpha1.HoldNotTolerated, "the pod does not tolerate %s, %d of the %d taints of the pool's nodes", strings.Join(missing, " and "), len(missing), len(offer.Blueprint.Taints))
+	c := d.cause(v1alpha1.HoldNotTolerated, "the pod does not tolerate %s, %d of the %d taints of the pool's nodes", strings.Join(missing, " and "), len(missing), len(all))
 	c.Remedy = "add tolerations for " + strings.Join(missing, " and ") + " to the pod: Terraform shows them as tolerations of the gpufleet_node_pool"
 	c.Evidence = []Fact{{"notTolerated", strings.Join(missing, ", ")}}
 	return []Cause{c}

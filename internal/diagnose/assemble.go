@@ -1,13 +1,16 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -25,8 +28,10 @@ type Source struct {
 	Claims   []Claim
 	Nodes    []*corev1.Node
 	GPUNodes []*v1alpha1.GPUNode
-	// Bound are the pods that hold something of each node, by its name.
-	Bound func(node string) []*corev1.Pod
+	// Bound are the pods that hold something of each node, by its name, Leaving those that are about to give it back.
+	Bound, Leaving func(node string) []*corev1.Pod
+	// Now is when all of this was read.
+	Now time.Time
 	// Usage is the ledger's; nil where nobody can ask it: then the pool's status says what it said last.
 	Usage *ledger.Usage
 }
@@ -89,10 +94,23 @@ func offersOf(s Source) ([]Offer, error) {
 			if err != nil {
 				return nil, err
 			}
-			offers = append(offers, NewOffer(bp, zones, capacityTypes))
+			offer := NewOffer(bp, zones, capacityTypes)
+			if size := rootVolume(s.Class); size != nil {
+				offer.Most[corev1.ResourceEphemeralStorage] = *size
+			}
+			offers = append(offers, offer)
 		}
 	}
 	return offers, nil
+}
+
+// rootVolume is the disk of the class's machines, of which pods' ephemeral storage is a part; nil where it is not ours to say.
+func rootVolume(class *v1alpha1.GPUNodeClass) *resource.Quantity {
+	if class.Spec.Cloud.AWS == nil {
+		return nil
+	}
+	size := cmp.Or(class.Spec.Cloud.AWS.RootVolume.SizeGiB, v1alpha1.DefaultRootVolumeGiB)
+	return resource.NewQuantity(int64(size)<<30, resource.BinarySI)
 }
 
 // zonesOf are the zones of the class's subnets, within the pool's.
@@ -125,10 +143,12 @@ func placesOf(s Source, offers []Offer) []*Place {
 		switch {
 		case claim.Leaving:
 		case node == nil:
-			places = append(places, OnItsWay(claim, offers))
+			places = append(places, OnItsWay(claim, offers, s.Now))
 		case !node.DeletionTimestamp.IsZero() || node.Spec.Unschedulable:
 		default:
-			places = append(places, Joined(claim, node, verdicts[node.Name], s.Bound(node.Name), offers))
+			place := Joined(claim, node, verdicts[node.Name], s.Bound(node.Name), offers)
+			place.Leaving = s.Leaving(node.Name)
+			places = append(places, place)
 		}
 	}
 	return places

@@ -22,8 +22,10 @@ func source() Source {
 		Cloud: v1alpha1.CloudSpec{AWS: &v1alpha1.AWSCloud{}}, Sharing: exclusive(),
 	}}
 	class.Status.Subnets = []v1alpha1.SubnetStatus{{ID: "subnet-b", Zone: "us-east-1b"}, {ID: "subnet-a", Zone: "us-east-1a"}, {ID: "subnet-c", Zone: "us-east-1a"}}
-	return Source{Pool: pool, Class: class, Bound: func(string) []*corev1.Pod { return nil }, Usage: &ledger.Usage{Pool: "inf", Ready: true}}
+	return Source{Pool: pool, Class: class, Bound: nobody, Leaving: nobody, Now: noon, Usage: &ledger.Usage{Pool: "inf", Ready: true}}
 }
+
+func nobody(string) []*corev1.Pod { return nil }
 
 func condition(kind string, status metav1.ConditionStatus, generation int64) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: status, Reason: "Because", Message: "of something", ObservedGeneration: generation}

@@ -1,7 +1,10 @@
 package diagnose
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,14 +25,42 @@ type Claim struct {
 	Taints     []corev1.Taint
 	// Requests are what the pods that it was made for ask, Allocatable what its machine will offer, once launched.
 	Requests, Allocatable corev1.ResourceList
+	// Created is when it was asked for.
+	Created time.Time
 	// Leaving says that it is being deleted.
 	Leaving bool
 }
 
-// OnItsWay is a machine that has not joined: what its Blueprint promises.
-func OnItsWay(claim Claim, offers []Offer) *Place {
-	p := &Place{Name: claim.Name, Taints: claim.Taints, Free: promise(claim, offers)}
+// InstanceOf is the instance's id in a provider id: i-0abc of aws:///us-east-1a/i-0abc.
+func InstanceOf(providerID string) string {
+	return providerID[strings.LastIndexByte(providerID, '/')+1:]
+}
+
+// inWords is the claim with its instance: "NodeClaim inf-0-x (instance i-0abc)".
+func (c Claim) inWords() string {
+	if c.ProviderID == "" {
+		return "NodeClaim " + c.Name
+	}
+	return fmt.Sprintf("NodeClaim %s (instance %s)", c.Name, InstanceOf(c.ProviderID))
+}
+
+// remedy is what to do of a machine that does not join.
+func (c Claim) remedy() string {
+	if c.ProviderID == "" {
+		return fmt.Sprintf("look at the events of NodeClaim %s; Karpenter gives it up and asks for another", c.Name)
+	}
+	return fmt.Sprintf("look at the console output of instance %s and at what its kubelet says as it boots; Karpenter replaces it 15 minutes after its launch",
+		InstanceOf(c.ProviderID))
+}
+
+// OnItsWay is a machine that has not joined: what its Blueprint promises, as long as it may still come.
+func OnItsWay(claim Claim, offers []Offer, now time.Time) *Place {
+	p := &Place{Name: claim.Name, Machine: &claim, Taints: claim.Taints, Free: promise(claim, offers)}
 	p.Has = p.Free.DeepCopy()
+	if !claim.Created.IsZero() && now.Sub(claim.Created) > JoinPatience {
+		p.State, p.Awaited = Refused, true
+		p.Finding = fmt.Sprintf("%s has no node since %s UTC, when it was asked for", claim.inWords(), claim.Created.UTC().Format(time.TimeOnly))
+	}
 	for _, offer := range offers {
 		if slices.Contains(claim.Types, offer.Blueprint.InstanceType) {
 			for _, way := range offer.Ways {

@@ -14,7 +14,7 @@ import (
 )
 
 // Decide gives each pod that waits for GPUs of the pool its verdict, in the order in which the scheduler takes them. Pods
-// that do not wait, or ask for no GPU, get none. It fills the pool's places.
+// that do not wait, or ask for no GPU, or are of a DaemonSet and for a node of others, get none. It fills the pool's places.
 func Decide(cluster Cluster, pool Pool, pods []*corev1.Pod) []Verdict {
 	d := &decision{pool: &pool, claims: newClaims(cluster, pool.Places), cluster: cluster, plans: map[string]*Plan{}}
 	d.places = slices.DeleteFunc(slices.Clone(pool.Places), func(p *Place) bool { return p.State == Refused })
@@ -25,6 +25,9 @@ func Decide(cluster Cluster, pool Pool, pods []*corev1.Pod) []Verdict {
 	var verdicts []Verdict
 	for _, pod := range inTurn(pods) {
 		asked := demandOf(pod)
+		if pinned := PinnedTo(pod); pinned != "" && d.node(pinned) == nil {
+			continue // it is for a node that is none of the pool's
+		}
 		if Waits(pod) && (HasGPUs(asked.requests) || len(d.claims.of(pod)) > 0) {
 			verdicts = append(verdicts, d.verdict(asked))
 		}
@@ -51,54 +54,107 @@ type decision struct {
 
 func (d *decision) verdict(asked demand) Verdict {
 	v := Verdict{Pod: asked.pod, Pool: d.pool.Name, Requests: asked.requests, Since: WaitingSince(asked.pod)}
-	own := slices.Concat(d.gated(asked), d.notAllowed(asked))
-	if len(own) == 0 {
+	own, volumes := slices.Concat(d.gated(asked), d.notAllowed(asked)), d.volumes(asked.pod)
+	if len(own)+len(volumes) == 0 {
 		if place := d.place(asked); place != nil {
-			return d.expected(v, place)
+			return d.expected(v, asked, place)
+		}
+		if d.beingEvicted(asked.pod) {
+			v.Expected = true
+			return v
 		}
 	}
+	there := d.node(PinnedTo(asked.pod))
+	switch {
+	case there != nil:
+		v.Offer, v.Causes = d.ofDaemonSet(asked, there)
+		v.Causes = slices.Concat(own, v.Causes, volumes)
+	case len(own) == 0 && len(volumes) > 0 && slices.ContainsFunc(d.places, func(p *Place) bool { return d.takes(asked, p) }):
+		v.Causes = volumes
+	case d.fromNew(&v, asked, own, volumes):
+		return d.expected(v, asked, nil)
+	}
+	d.refine(v.Causes, asked)
+	return v
+}
+
+// fromNew finds what keeps a machine from being launched for a pod that no place takes. It is true where nothing does.
+func (d *decision) fromNew(v *Verdict, asked demand, own, volumes []Cause) bool {
 	offer, causes := d.launch(asked)
 	v.Offer = offer
-	unproved := d.notVerified(asked)
-	launchable := offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == ""
-	if launchable && !d.awaits(asked) {
-		return d.expected(v, nil)
+	unproved, absent := d.notVerified(asked), d.notJoined(asked)
+	v.Joining = len(own)+len(volumes) == 0 && len(absent) > 0
+	awaited := len(own) == 0 && d.awaits(asked)
+	if offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == "" && !awaited {
+		v.Causes = slices.Concat(d.stuck(asked), volumes)
+		return len(v.Causes) == 0
 	}
-	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, d.fragmented(asked))
+	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, absent, d.fragmented(asked), volumes)
 	if slices.ContainsFunc(v.Causes, ofThePod) && slices.ContainsFunc(d.places, d.pool.open) {
 		// Once the pod is right, a node with room may take it: that no machine may be launched need not stand in its way.
 		v.Causes = slices.DeleteFunc(v.Causes, func(c Cause) bool { return !ofThePod(c) })
 	}
-	for i := range v.Causes {
-		if v.Causes[i].Limit != nil {
-			v.Causes[i].Evidence = append(v.Causes[i].Evidence, d.preemption(asked)...)
-		}
-		v.Causes[i].shorten()
-	}
-	slices.SortStableFunc(v.Causes, func(a, b Cause) int {
-		return cmp.Compare(v1alpha1.PrecedenceOf(a.Reason), v1alpha1.PrecedenceOf(b.Reason))
-	})
-	return v
+	return false
 }
 
-// place is where the pod can be expected; nil where nowhere. What the pod needs there is taken.
+// refine puts the causes of a pod that is held in order, with what else is known.
+func (d *decision) refine(causes []Cause, asked demand) {
+	d.nominated(causes, asked)
+	for i := range causes {
+		if causes[i].Limit != nil {
+			causes[i].Evidence = append(causes[i].Evidence, d.preemption(asked)...)
+		}
+		causes[i].shorten()
+	}
+	slices.SortStableFunc(causes, func(a, b Cause) int {
+		return cmp.Compare(v1alpha1.PrecedenceOf(a.Reason), v1alpha1.PrecedenceOf(b.Reason))
+	})
+}
+
+// place is where the pod can be expected; nil where nowhere. What the pod needs there is taken. The node that the scheduler
+// keeps for a pod comes first, and a pod of a DaemonSet is for one node only.
 func (d *decision) place(asked demand) *Place {
+	pinned := PinnedTo(asked.pod)
+	if first := cmp.Or(pinned, asked.pod.Status.NominatedNodeName); first != "" {
+		at := slices.IndexFunc(d.places, func(p *Place) bool { return p.is(first) })
+		if at >= 0 && d.takes(asked, d.places[at]) {
+			return d.put(asked, at)
+		}
+	}
 	for i, p := range d.places {
-		if !p.takes(asked) || !d.claims.fit(asked.pod, p) {
-			continue
+		if pinned == "" && d.takes(asked, p) {
+			return d.put(asked, i)
 		}
-		p.put(asked)
-		d.claims.take(asked.pod, p)
-		if !d.pool.open(p) && !d.claims.any() {
-			d.places = slices.Delete(d.places, i, i+1)
-		}
-		return p
 	}
 	return nil
 }
 
-// awaits says whether Karpenter counts on a node for the pod that is not what was ordered, so that it launches none. What the
-// pod needs there is taken.
+func (d *decision) takes(asked demand, p *Place) bool {
+	return p.takes(asked) && d.claims.fit(asked.pod, p)
+}
+
+// put expects the pod on one of the places.
+func (d *decision) put(asked demand, at int) *Place {
+	p := d.places[at]
+	p.put(asked)
+	d.claims.take(asked.pod, p)
+	if !d.pool.open(p) && !d.claims.any() {
+		d.places = slices.Delete(d.places, at, at+1)
+	}
+	return p
+}
+
+// node is the pool's node of a name; nil where there is none.
+func (d *decision) node(name string) *Place {
+	at := slices.IndexFunc(d.pool.Places, func(p *Place) bool { return p.is(name) })
+	if name == "" || at < 0 {
+		return nil
+	}
+	return d.pool.Places[at]
+}
+
+// awaits says whether Karpenter counts for the pod on a machine that nothing is expected of, so that it launches none. What
+// the pod needs there is taken.
 func (d *decision) awaits(asked demand) bool {
 	for _, p := range d.pool.Places {
 		if p.State == Refused && p.Awaited && p.takes(asked) {
@@ -110,17 +166,14 @@ func (d *decision) awaits(asked demand) bool {
 }
 
 // expected is the verdict on a pod that a place has room for, or that a machine may be launched for: but not for ever.
-func (d *decision) expected(v Verdict, place *Place) Verdict {
-	since, watched := d.cluster.Expected[v.Pod.UID]
-	if !watched {
-		since = v.Since
+func (d *decision) expected(v Verdict, asked demand, place *Place) Verdict {
+	v.Joining = place != nil && place.Machine != nil
+	v.Causes = d.overdue(v, asked, place)
+	v.Overdue = len(v.Causes) > 0
+	v.Expected = !v.Overdue
+	for i := range v.Causes {
+		v.Causes[i].shorten()
 	}
-	waited := d.cluster.Now.Sub(since)
-	if waited <= Patience || (place != nil && place.State == Coming) {
-		v.Expected = true
-		return v
-	}
-	v.Overdue, v.Causes = true, []Cause{d.overdue(v.Pod, place)}
 	return v
 }
 
@@ -176,7 +229,7 @@ func firstOf(causes []Cause) int {
 
 // mistakes are why no machine of an offer could ever serve the pod as it stands.
 func (d *decision) mistakes(asked demand, offer *Offer) []Cause {
-	return slices.Concat(d.names(asked, offer), d.amounts(asked, offer), d.dra(asked, offer), d.selectors(asked, offer), d.taints(asked, offer))
+	return slices.Concat(d.names(asked, offer), d.amounts(asked, offer), d.dra(asked, offer), d.selectors(asked, offer), d.taints(asked, offer.Blueprint.Taints))
 }
 
 // obstacles are what keeps a machine of an offer from being launched now.

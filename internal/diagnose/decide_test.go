@@ -54,15 +54,51 @@ const (
 
 var ml = Budget{Name: "ml", Used: "$42.10/h", Cap: "$60.00/h", Refuses: []string{"p5.48xlarge"}, Ends: noon.Add(12 * time.Hour)}
 
+// row is one situation with its verdict: the reason and the message, "expected" alone where nothing holds the pod. also are the
+// other reasons; remedy is looked at where it is given.
+type row struct {
+	name          string
+	changes       []change
+	want, message string
+	also          string
+	remedy        string
+}
+
+// decideRows decides each of some situations.
+func decideRows(t *testing.T, rows []row) {
+	t.Helper()
+	for _, tc := range rows {
+		t.Run(tc.name, func(t *testing.T) { tc.check(t, newSituation(t, tc.changes...).verdict(t)) })
+	}
+}
+
+func (r row) check(t *testing.T, v Verdict) {
+	t.Helper()
+	if v.Expected {
+		if r.want != "expected" || len(v.Causes) > 0 || v.Held() {
+			t.Errorf("expected, with %v; want %s", v.Causes, r.want)
+		}
+		return
+	}
+	if v.Reason() != r.want || v.Causes[0].Message != r.message {
+		t.Errorf("\n got %s: %s\nwant %s: %s", v.Reason(), v.Causes[0].Message, r.want, r.message)
+	}
+	if got := strings.Join(reasons(v)[1:], " "); got != r.also {
+		t.Errorf("also %q, want %q", got, r.also)
+	}
+	if r.remedy != "" && v.Causes[0].Remedy != r.remedy {
+		t.Errorf("\nremedy %s\n  want %s", v.Causes[0].Remedy, r.remedy)
+	}
+	for _, cause := range v.Causes {
+		if cause.Remedy == "" || strings.Contains(cause.Remedy, "\n") {
+			t.Errorf("%s has the remedy %q, want one sentence", cause.Reason, cause.Remedy)
+		}
+	}
+}
+
 // Expected messages are written by hand from the situation: 8 GPUs and 56 slices a p5.48xlarge (AWS), 192 vCPUs, 2048 GiB.
 func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		changes []change
-		// want is the reason and the message; "expected" alone where nothing holds the pod. also are the other reasons.
-		want, message string
-		also          string
-	}{
+	decideRows(t, []row{
 		// Nothing holds it.
 		{name: "a machine may be launched", want: "expected"},
 		{name: "a node has room", changes: []change{fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "expected"},
@@ -249,32 +285,7 @@ func TestDecide_GivesEachSituationItsOneReasonWithTheNumbers(t *testing.T) {
 		// Other: nothing that is known.
 		{name: "a node has room, and the scheduler does not see it", changes: []change{node("n1", fullNode, "gpu 7", 0), waitingFor(6 * time.Minute)},
 			want: "Other", message: "pool inf: node n1 has room for the pod, for longer than 5m0s; the scheduler says: 0/3 nodes are available"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			v := newSituation(t, tc.changes...).verdict(t)
-			if v.Expected {
-				if tc.want != "expected" || len(v.Causes) > 0 || v.Held() {
-					t.Errorf("expected, with %v; want %s", v.Causes, tc.want)
-				}
-				return
-			}
-			if v.Reason() != tc.want || v.Causes[0].Message != tc.message {
-				t.Errorf("\n got %s: %s\nwant %s: %s", v.Reason(), v.Causes[0].Message, tc.want, tc.message)
-			}
-			var also []string
-			for _, cause := range v.Causes[1:] {
-				also = append(also, cause.Reason)
-			}
-			if got := strings.Join(also, " "); got != tc.also {
-				t.Errorf("also %q, want %q", got, tc.also)
-			}
-			for _, cause := range v.Causes {
-				if cause.Remedy == "" || strings.Contains(cause.Remedy, "\n") {
-					t.Errorf("%s has the remedy %q, want one sentence", cause.Reason, cause.Remedy)
-				}
-			}
-		})
-	}
+	})
 }
 
 // makers make each reason hold by itself; Other is of what is left when none does.

@@ -217,6 +217,8 @@ func TestUnnamed_APoolThatCouldServeThePodSpeaksForIt(t *testing.T) {
 		"it does not tolerate it":     {[]change{unnamed, tolerationsLeft(1)}, v1alpha1.HoldSelectorMismatch},
 		"it asks by another name":     {[]change{unnamed, asking("amd.com/gpu 1")}, v1alpha1.HoldSelectorMismatch},
 		"it is gated, and named none": {[]change{unnamed, gate(kueue)}, v1alpha1.HoldGated},
+		"it is of a DaemonSet, and asks for what its node has not": {[]change{unnamed, daemonOn("n1"), asking("amd.com/gpu 1"), node("n1", fullNode, "cpu 1", 0), ofType("p5.48xlarge")},
+			v1alpha1.HoldNameMismatch},
 	} {
 		s := newSituation(t, tc.changes...)
 		stray := Stray(s.pod, map[string]corev1.ResourceList{"inf": listed("gpu 8")})

@@ -17,6 +17,9 @@ type Cluster struct {
 	// Expected is since when pods can be expected to be placed, for whoever has watched them; a pod that is not in it has
 	// been expected since it began to wait. Longer than Patience is too long: then it is held by something unknown.
 	Expected map[types.UID]time.Time
+	// Joining is since when machines that had not joined have been expected to take pods, one after the other, for whoever has
+	// watched them; of a pod that is not in it nothing is known but how old the machine at hand is.
+	Joining map[types.UID]time.Time
 	// Quotas are the ResourceQuotas of the pods' namespaces.
 	Quotas []*corev1.ResourceQuota
 	// Claims, Templates, Classes and Slices are what resource claims of pods are decided from; empty where the cluster does
@@ -25,11 +28,22 @@ type Cluster struct {
 	Templates []*resourcev1.ResourceClaimTemplate
 	Classes   []*resourcev1.DeviceClass
 	Slices    []*resourcev1.ResourceSlice
+	// Volumes are what PersistentVolumeClaims of pods are decided from; nil where they were not read.
+	Volumes *Volumes
 }
 
 // Patience is how long a pod may wait although it can be expected to be placed: a machine is launched within seconds and
 // the scheduler binds within a second.
 const Patience = 5 * time.Minute
+
+// JoinPatience is how long a machine may take from its NodeClaim to its Node. Large GPU machines boot for minutes; Karpenter
+// gives a machine up that has not registered 15 minutes after its launch (pkg/controllers/nodeclaim/lifecycle/liveness.go),
+// and asks for another: whoever waits for that in silence waits for ever.
+const JoinPatience = 10 * time.Minute
+
+// evictionPatience is how long the scheduler may take from naming the node that it makes room on to deleting the pods there:
+// it does so beside its other work (k8s.io/kubernetes, pkg/scheduler/framework/preemption).
+const evictionPatience = 10 * time.Second
 
 // Pool is one GPUNodePool at one moment.
 type Pool struct {
@@ -95,7 +109,7 @@ type State int
 const (
 	// Coming: a machine on its way, or a node that is not judged yet. What its Blueprint promises can be expected of it.
 	Coming State = iota
-	// Refused: a node that is not what was ordered. Nothing is expected of it.
+	// Refused: a node that is not what was ordered, or a machine that has not joined in time. Nothing is expected of it.
 	Refused
 	// Verified: a node that is what was ordered, with what it says that it has.
 	Verified
@@ -106,6 +120,8 @@ type Place struct {
 	// Name is the node's, or the NodeClaim's while there is no node.
 	Name  string
 	State State
+	// Machine is what was asked for; nil once it has joined as a node.
+	Machine *Claim
 	// Finding says of a Refused node what is wrong. Awaited says that it never was verified: until it is replaced, Karpenter
 	// counts on it, and launches nothing for the pods that it is to take.
 	Finding string
@@ -120,6 +136,8 @@ type Place struct {
 	Has corev1.ResourceList
 	// Pods are there or can be expected there.
 	Pods []*corev1.Pod
+	// Leaving are on their way out and within their grace period: Free has what they still hold.
+	Leaving []*corev1.Pod
 }
 
 // Verdict is what one waiting pod can expect of a pool.
@@ -130,8 +148,10 @@ type Verdict struct {
 	// Expected says that a node or a machine on its way can be expected to take the pod, or that one may be launched for
 	// it: it is not held. Causes is empty then.
 	Expected bool
-	// Overdue says that it could be expected for longer than Patience, and therefore is no more.
+	// Overdue says that it could be expected for longer than that may take, and therefore is no more.
 	Overdue bool
+	// Joining says that what it waits for, in time or not, is a machine that has not joined.
+	Joining bool
 	// Causes are all that stand in the way, in order of precedence. The first is the pod's reason; the others are what
 	// would have to be true too.
 	Causes []Cause

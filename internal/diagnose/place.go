@@ -22,18 +22,20 @@ func (p *Place) mayBeSelected(asked demand) bool {
 	return len(p.MayBe) == 0 || slices.ContainsFunc(p.MayBe, asked.selects)
 }
 
+// is says whether the place is the node of a name.
+func (p *Place) is(name string) bool { return p.Machine == nil && p.Name == name }
+
 // put expects the pod on the place.
 func (p *Place) put(asked demand) {
 	subtract(p.Free, asked.requests)
 	p.Pods = append(p.Pods, asked.pod)
 }
 
-// fits says whether there is enough of everything that is asked. An extended resource that is not listed is not there;
-// CPU, memory and the like may just not be known.
+// fits says whether there is enough of everything that is asked.
 func fits(requests, free corev1.ResourceList) bool {
 	for name, asked := range requests {
 		have, listed := free[name]
-		if !listed && !extended(name) {
+		if !listed && !counted(name) {
 			continue
 		}
 		if asked.Cmp(have) > 0 {
@@ -43,7 +45,15 @@ func fits(requests, free corev1.ResourceList) bool {
 	return true
 }
 
-func extended(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
+// counted says whether a resource that is not listed is not there: extended ones, and huge pages, which a node has only where
+// it was booted so. CPU, memory and the like may just not be known.
+func counted(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") || hugePages(name)
+}
+
+func hugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
 
 // subtract takes requests from what is listed.
 func subtract(free, requests corev1.ResourceList) {

@@ -68,13 +68,13 @@ func TestDecide_CountsThePodsThatItExpectsOnAPlace(t *testing.T) {
 
 func TestDecide_LooksOnlyAtPodsThatWaitForGPUs(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
-		"it runs":                   func(p *corev1.Pod) { p.Spec.NodeName = "n1" },
-		"others are evicted for it": func(p *corev1.Pod) { p.Status.NominatedNodeName = "n1" },
-		"it has ended":              func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
-		"it is on its way out":      func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} },
-		"nobody has looked yet":     func(p *corev1.Pod) { p.Status.Conditions = nil },
-		"it asks for no GPU":        func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = listed("cpu 1") },
-		"it asks for 0 GPUs":        func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = listed("gpu 0") },
+		"it runs":               func(p *corev1.Pod) { p.Spec.NodeName = "n1" },
+		"it has ended":          func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"it is on its way out":  func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} },
+		"nobody has looked yet": func(p *corev1.Pod) { p.Status.Conditions = nil },
+		"it asks for no GPU":    func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = listed("cpu 1") },
+		"it is of a DaemonSet and for a node of others": func(p *corev1.Pod) { daemon("elsewhere")(p) },
+		"it asks for 0 GPUs":                            func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = listed("gpu 0") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSituation(t, fullPool(), ofPod(change))

@@ -69,10 +69,10 @@ func isGPU(name corev1.ResourceName) bool {
 }
 
 // Waits says whether a pod has no node and waits for one: the scheduler has found none, a gate holds it back, a scheduler
-// that is not the default one has not looked at it, or a claim that it needs is not made. A pod that others are evicted for
-// has been found a node.
+// that is not the default one has not looked at it, or a claim that it needs is not made. So does a pod that others are
+// evicted for: they may never go.
 func Waits(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" || Ending(pod) {
+	if pod.Spec.NodeName != "" || Ending(pod) {
 		return false
 	}
 	return gated(pod) || unschedulable(pod) || withoutClaims(pod)
@@ -122,8 +122,12 @@ func finished(pod *corev1.Pod) bool {
 // Occupies says whether a bound pod holds something of its node. One that is on its way out gives it back within its grace
 // period; one that stays longer holds it after all. The API server puts the end of that period into the deletion timestamp.
 func Occupies(pod *corev1.Pod, now time.Time) bool {
-	leavesInTime := pod.DeletionTimestamp != nil && !now.After(pod.DeletionTimestamp.Time)
-	return !finished(pod) && !leavesInTime
+	return !finished(pod) && !Leaves(pod, now)
+}
+
+// Leaves says whether a bound pod is on its way out and within its grace period.
+func Leaves(pod *corev1.Pod, now time.Time) bool {
+	return !finished(pod) && pod.DeletionTimestamp != nil && !now.After(pod.DeletionTimestamp.Time)
 }
 
 // WaitingSince is when the scheduler first found no node for the pod, or when it was made.
@@ -160,16 +164,26 @@ func requiredTerms(pod *corev1.Pod) []corev1.NodeSelectorTerm {
 	return affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-// inTurn is the scheduler's order: priority, then age. Names make it the same each time.
+// inTurn is the scheduler's order: priority, then age. Of equal priority those come first that a node is kept for, since it
+// lets no other have what they need there. Names make it the same each time.
 func inTurn(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.SortedStableFunc(slices.Values(pods), func(a, b *corev1.Pod) int {
 		return cmp.Or(
 			cmp.Compare(corehelpers.PodPriority(b), corehelpers.PodPriority(a)),
+			cmp.Compare(turn(a), turn(b)),
 			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
+}
+
+// turn is 0 for pods that a node is kept for, else 1.
+func turn(pod *corev1.Pod) int {
+	if pod.Status.NominatedNodeName != "" {
+		return 0
+	}
+	return 1
 }
 
 // HasGPUs says whether there is a GPU or a part of one in a list.

@@ -112,12 +112,11 @@ func (s *search) amountsOf(list corev1.ResourceList) amounts {
 	return out
 }
 
-// freeOf is what a place has left, as fits reads it: what is not listed is not there if it is an extended resource, and not
-// known otherwise.
+// freeOf is what a place has left, as fits reads it: what is neither listed nor counted is not known.
 func (s *search) freeOf(place *Place) amounts {
 	free := s.amountsOf(place.Free)
 	for i, name := range s.names {
-		if _, listed := place.Free[name]; !listed && !extended(name) {
+		if _, listed := place.Free[name]; !listed && !counted(name) {
 			free[i] = unlimited
 		}
 	}
@@ -148,7 +147,7 @@ func (s *search) shortOf(at int) amounts {
 		switch {
 		case !asked:
 			short[i] = 0
-		case listed || !extended(name):
+		case listed || !counted(name):
 			short[i] -= s.free[at][i]
 		case short[i] > 0:
 			short[i] = unlimited

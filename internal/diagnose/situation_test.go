@@ -182,7 +182,7 @@ func coming(name, has string) change {
 // claimed is a machine that was asked for and is not launched: its zone is open.
 func claimed(name string) change {
 	return func(s *situation) {
-		s.pool.Places = append(s.pool.Places, OnItsWay(Claim{Name: name, Types: []string{"p5.48xlarge"}}, s.pool.Offers))
+		s.pool.Places = append(s.pool.Places, OnItsWay(Claim{Name: name, Types: []string{"p5.48xlarge"}}, s.pool.Offers, noon))
 	}
 }
 

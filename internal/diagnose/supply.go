@@ -21,14 +21,38 @@ func (d *decision) trouble() []Cause {
 	return []Cause{d.cause(v1alpha1.HoldPoolNotReady, "%s", d.pool.Trouble)}
 }
 
-// notVerified are the nodes that would take the pod if they were what was ordered.
-func (d *decision) notVerified(asked demand) []Cause {
+// refusing are the places that would take the pod if they were what was ordered: nodes, or machines that have not joined.
+func (d *decision) refusing(asked demand, joined bool) []*Place {
 	var found []*Place
 	for _, p := range d.pool.Places {
-		if p.State == Refused && p.takes(asked) {
+		if p.State == Refused && (p.Machine == nil) == joined && p.takes(asked) {
 			found = append(found, p)
 		}
 	}
+	return found
+}
+
+// notJoined are the machines that would take the pod if they had joined in time.
+func (d *decision) notJoined(asked demand) []Cause {
+	found := d.refusing(asked, false)
+	if len(found) == 0 {
+		return nil
+	}
+	message := found[0].Finding
+	if len(found) > 1 {
+		message = fmt.Sprintf("%d machines have not joined; the first: %s", len(found), found[0].Finding)
+	}
+	c := d.cause(v1alpha1.HoldNotVerified, "%s", message)
+	c.Remedy = found[0].Machine.remedy()
+	for _, p := range found {
+		c.Evidence = append(c.Evidence, Fact{"machine " + p.Name, p.Finding})
+	}
+	return []Cause{c}
+}
+
+// notVerified are the nodes that would take the pod if they were what was ordered.
+func (d *decision) notVerified(asked demand) []Cause {
+	found := d.refusing(asked, true)
 	if len(found) == 0 {
 		return nil
 	}
@@ -241,15 +265,41 @@ func (d *decision) block(offer *Offer, way Way) (Blocked, bool) {
 	return d.pool.Blocked[at], true
 }
 
-// overdue is of a pod that could be placed for longer than that takes. Its words stay the same while it waits on.
-func (d *decision) overdue(pod *corev1.Pod, place *Place) Cause {
+// overdue is of a pod that could be placed for longer than that takes; nothing where it is not so. Its words stay the same
+// while the pod waits on. A node that comes up is judged in time, and pods that leave a node are gone in time or counted there
+// again: of those there is an end without us.
+func (d *decision) overdue(v Verdict, asked demand, place *Place) []Cause {
+	since, watched := d.cluster.Expected[v.Pod.UID]
+	if !watched {
+		since = v.Since
+	}
+	switch {
+	case v.Joining:
+		return d.neverJoined(v.Pod, place.Machine)
+	case place != nil && (place.State == Coming || place.emptied(asked)), d.cluster.Now.Sub(since) <= Patience:
+		return nil
+	}
 	where := "a machine may be launched for the pod, and none is"
 	if place != nil {
 		where = fmt.Sprintf("node %s has room for the pod", place.Name)
 	}
 	said := "the scheduler says nothing"
-	if scheduled := PodScheduled(pod); scheduled != nil && scheduled.Message != "" {
+	if scheduled := PodScheduled(v.Pod); scheduled != nil && scheduled.Message != "" {
 		said = "the scheduler says: " + scheduled.Message
 	}
-	return d.cause(v1alpha1.HoldOther, "%s, for longer than %s; %s", where, Patience, said)
+	return []Cause{d.cause(v1alpha1.HoldOther, "%s, for longer than %s; %s", where, Patience, said)}
+}
+
+// neverJoined is of a pod whose machine is in time, and was preceded by others that did not join: together they may take as
+// long as one may take to be launched and to join.
+func (d *decision) neverJoined(pod *corev1.Pod, machine *Claim) []Cause {
+	since, watched := d.cluster.Joining[pod.UID]
+	if !watched || d.cluster.Now.Sub(since) <= Patience+JoinPatience {
+		return nil
+	}
+	c := d.cause(v1alpha1.HoldNotVerified, "machines have been expected to take the pod for longer than %s, and none has; the last, %s, was asked for at %s UTC",
+		Patience+JoinPatience, machine.inWords(), machine.Created.UTC().Format(time.TimeOnly))
+	c.Remedy = machine.remedy()
+	c.Evidence = []Fact{{"machine " + machine.Name, machine.inWords()}}
+	return []Cause{c}
 }

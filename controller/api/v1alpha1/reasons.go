@@ -66,11 +66,11 @@ var HoldReasons = []HoldReason{
 		"look at the conditions of the GPUNodePool and of its GPUNodeClass, and correct what they name", "",
 	},
 	{
-		HoldNotVerified, "a node could take the pod, but is not what was ordered",
-		"look at the findings of the GPUNode: it is replaced after the class's verification timeout", ConditionVerifyFailing,
+		HoldNotVerified, "a node could take the pod, but is not what was ordered, or its machine has not joined in time",
+		"look at the findings of the GPUNode, or at how the machine boots: it is replaced after the class's verification timeout, or 15 minutes after its launch", ConditionVerifyFailing,
 	},
 	{
-		HoldFragmented, "the pool has enough free GPUs in total, but not on one node",
+		HoldFragmented, "the pool has enough free GPUs in total, but not on one node, or not on the one that the pod is for",
 		"move pods together, or raise the limit that keeps the pool from launching a node", "",
 	},
 	{
@@ -94,7 +94,7 @@ var HoldReasons = []HoldReason{
 		"wait, or let the pool use more zones, purchase options or instance types", ConditionCapacityUnavailable,
 	},
 	{
-		HoldOther, "nothing that gpufleet knows of holds the pod",
+		HoldOther, "nothing of the pool holds the pod, but a volume that is not there, or something that gpufleet does not know",
 		"look at what the scheduler says in the pod's PodScheduled condition and at its events", "",
 	},
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +42,7 @@ type pool struct {
 func understand(s *snapshot) *fleet {
 	f := &fleet{snapshot: s, verdicts: map[types.UID][]diagnose.Verdict{}, cluster: diagnose.Cluster{
 		Now: s.at, Quotas: s.quotas, Claims: s.resourceClaims, Templates: s.templates, Classes: s.deviceClasses, Slices: s.slices,
+		Volumes: s.volumes,
 	}}
 	waiting, naming := f.waiting(), map[string][]*corev1.Pod{}
 	for _, pod := range waiting {
@@ -105,7 +105,8 @@ func assemble(source diagnose.Source) diagnose.Pool {
 func (f *fleet) source(object *v1alpha1.GPUNodePool) diagnose.Source {
 	source := diagnose.Source{
 		Pool: object, Layouts: map[string]*v1alpha1.MIGLayout{},
-		Bound: func(node string) []*corev1.Pod { return f.bound[node] },
+		Bound: func(node string) []*corev1.Pod { return f.bound[node] }, Leaving: func(node string) []*corev1.Pod { return f.leaving[node] },
+		Now: f.at,
 	}
 	for _, class := range f.classes {
 		if class.Name == object.Spec.NodeClassRef.Name {
@@ -138,7 +139,7 @@ func (f *fleet) source(object *v1alpha1.GPUNodePool) diagnose.Source {
 func (c *nodeClaim) diagnosed() diagnose.Claim {
 	return diagnose.Claim{
 		Name: c.Name, Labels: c.Labels, Types: c.instanceTypes(), ProviderID: c.Status.ProviderID, Taints: c.Spec.Taints,
-		Requests: c.Spec.Resources.Requests, Allocatable: c.Status.Allocatable, Leaving: !c.DeletionTimestamp.IsZero(),
+		Requests: c.Spec.Resources.Requests, Allocatable: c.Status.Allocatable, Created: c.CreationTimestamp.Time, Leaving: !c.DeletionTimestamp.IsZero(),
 	}
 }
 
@@ -208,8 +209,12 @@ func latest(a, b time.Time) time.Time {
 // settle gives a waiting pod to the pool that is nearest to serving it.
 func (f *fleet) settle(pod *corev1.Pod) {
 	verdicts := f.verdicts[pod.UID]
-	if len(verdicts) == 0 {
-		if v := f.unnamed(pod); diagnose.Meant(pod) && v.Held() {
+	switch {
+	case f.elsewhere(pod):
+		return
+	case len(verdicts) == 0:
+		meant := diagnose.Meant(pod) || diagnose.PinnedTo(pod) != ""
+		if v := f.unnamed(pod); meant && v.Held() {
 			f.strays = append(f.strays, v)
 		}
 		return
@@ -218,6 +223,14 @@ func (f *fleet) settle(pod *corev1.Pod) {
 		p := f.pool(nearest.Pool)
 		p.held = append(p.held, nearest)
 	}
+}
+
+// elsewhere says whether a pod is of a DaemonSet, and for a node that no pool has, or that is on its way out.
+func (f *fleet) elsewhere(pod *corev1.Pod) bool {
+	node := diagnose.PinnedTo(pod)
+	return node != "" && !slices.ContainsFunc(f.pools, func(p *pool) bool {
+		return slices.ContainsFunc(p.is.Places, func(place *diagnose.Place) bool { return place.Machine == nil && place.Name == node })
+	})
 }
 
 // unnamed is the verdict on a pod that names no pool that exists. One that names none at all may be served by any.
@@ -263,9 +276,4 @@ func (f *fleet) poolNames() []string {
 		names[i] = p.object.Name
 	}
 	return names
-}
-
-// instanceOf is the instance's id in a provider id: i-0abc of aws:///us-east-1a/i-0abc.
-func instanceOf(providerID string) string {
-	return providerID[strings.LastIndexByte(providerID, '/')+1:]
 }

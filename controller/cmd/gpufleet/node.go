@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/diagnose"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/gpu"
 )
 
@@ -112,7 +113,7 @@ func explainNode(p program, ctx context.Context, o *options, c *cluster, name st
 func (m *machine) names() []string {
 	names := []string{m.name(), m.claim.Name}
 	if m.launched() {
-		names = append(names, instanceOf(m.claim.Status.ProviderID))
+		names = append(names, diagnose.InstanceOf(m.claim.Status.ProviderID))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -30,6 +30,8 @@ const (
 	PodNominated PodState = "Nominated"
 	// PodUnseen: the scheduler has not looked at it yet.
 	PodUnseen PodState = "Unseen"
+	// PodElsewhere: it is of a DaemonSet, and waits for a node that no pool has, or that is on its way out.
+	PodElsewhere PodState = "Elsewhere"
 	// PodNoGPU: it waits, and asks for no GPU.
 	PodNoGPU PodState = "NoGPU"
 	// PodLeaving: it is being deleted.
@@ -179,17 +181,27 @@ func podOf(f *fleet, pod *corev1.Pod) *podReport {
 		r.placed(f, pod)
 	case pod.DeletionTimestamp != nil:
 		r.State, r.Since = PodLeaving, *pod.DeletionTimestamp
-	case pod.Status.NominatedNodeName != "":
-		r.State = PodNominated
-		r.Pool, r.Place = f.onNode(pod.Status.NominatedNodeName)
 	case !diagnose.Waits(pod):
 		r.State = PodUnseen
+		r.nominated(f, pod)
 	case !diagnose.AsksGPUs(f.cluster, pod):
 		r.State = PodNoGPU
+		r.nominated(f, pod)
+	case f.elsewhere(pod):
+		r.State = PodElsewhere
+		r.Pool, r.Place = f.onNode(diagnose.PinnedTo(pod))
 	default:
 		r.waits(f, pod)
 	}
 	return r
+}
+
+// nominated is of a pod that others are evicted for, if it is one.
+func (r *podReport) nominated(f *fleet, pod *corev1.Pod) {
+	if node := pod.Status.NominatedNodeName; node != "" {
+		r.State = PodNominated
+		r.Pool, r.Place = f.onNode(node)
+	}
 }
 
 // placed is of a pod that has a node.
@@ -228,7 +240,7 @@ func (r *podReport) waits(f *fleet, pod *corev1.Pod) {
 	verdicts := f.verdicts[pod.UID]
 	if len(verdicts) == 0 {
 		verdicts = []diagnose.Verdict{f.unnamed(pod)}
-		if !diagnose.Meant(pod) {
+		if !diagnose.Meant(pod) && diagnose.PinnedTo(pod) == "" {
 			r.Hint = "the pod names nothing of gpufleet: it may be meant for other nodes of the cluster, of which nothing is known here"
 		}
 	}
@@ -241,6 +253,7 @@ func (r *podReport) waits(f *fleet, pod *corev1.Pod) {
 	}
 	if !nearest.Held() {
 		r.State, r.Place = PodExpected, f.expectedPlace(nearest)
+		r.nominated(f, pod)
 		if r.Place.Kind == placeMayBeLaunched && r.Controller.silent() {
 			r.Hint = "nothing is launched while the controller does not run"
 		}

@@ -235,8 +235,12 @@ func TestExplainPod_OfEveryOtherState(t *testing.T) {
 		{"is being deleted", change(waiting(pod("p", slice, 1, "inference"), time.Minute), func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
 		}), "Pod default/p is being deleted.\n\n  Asks       nvidia.com/mig-1g.10gb: 1\n  Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.\n"},
-		{"others are evicted for it", change(waiting(pod("p", slice, 1, "inference"), time.Minute), func(p *corev1.Pod) { p.Status.NominatedNodeName = "i-0a1" }),
+		{"others are evicted for it", change(waiting(pod("p", slice, 1, "inference"), 10*time.Second), func(p *corev1.Pod) { p.Status.NominatedNodeName = "i-0a1" }),
 			"Pod default/p waits for node i-0a1, where the scheduler makes room for it.\n\n  Asks       nvidia.com/mig-1g.10gb: 1\n  Where      node i-0a1 of pool inference: verified, asked for 2h ago, p5.48xlarge, 8 GPUs, $55.04/h\n  Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.\n"},
+		{"others are evicted for it elsewhere, and it asks for no GPU", change(waiting(pod("p", "cpu", 1), time.Hour), func(p *corev1.Pod) { p.Status.NominatedNodeName = "worker-1" }),
+			"Pod default/p waits for node worker-1, where the scheduler makes room for it.\n\n  Where      node worker-1, of no pool of gpufleet\n  Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.\n"},
+		{"is of a DaemonSet, for a node of nobody's", ofDaemonSet(waiting(pod("p", slice, 1), time.Hour), "worker-1"),
+			"Pod default/p is of a DaemonSet and waits for node worker-1, which no pool has, or which is on its way out.\n\n  Asks       nvidia.com/mig-1g.10gb: 1\n  Where      node worker-1, of no pool of gpufleet\n  Scheduler  0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.10gb.\n"},
 		{"is new", pod("p", slice, 1, "inference"),
 			"Pod default/p waits for 5m, and the scheduler has not looked at it yet.\n\n  Asks  nvidia.com/mig-1g.10gb: 1\n"},
 		{"asks for no GPU", waiting(pod("p", "cpu", 1000), time.Minute),

@@ -27,6 +27,8 @@ func (r *podReport) text(p *page) {
 		p.line("%swaits for node %s, where the scheduler makes room for it.", pod, r.Place.Name)
 	case PodUnseen:
 		p.line("%swaits for %s, and the scheduler has not looked at it yet.", pod, since)
+	case PodElsewhere:
+		p.line("%sis of a DaemonSet and waits for node %s, which no pool has, or which is on its way out.", pod, r.Place.Name)
 	case PodNoGPU:
 		p.line("%swaits for %s. It asks for no GPU, and nothing of gpufleet holds it.", pod, since)
 	case PodLeaving:

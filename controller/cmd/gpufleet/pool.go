@@ -154,7 +154,7 @@ func addNew[T comparable](list []T, one T) []T {
 
 func machineOf(is diagnose.Pool, m *machine) machineReport {
 	r := machineReport{
-		Name: m.name(), NodeClaim: m.claim.Name, InstanceID: instanceOf(m.claim.Status.ProviderID),
+		Name: m.name(), NodeClaim: m.claim.Name, InstanceID: diagnose.InstanceOf(m.claim.Status.ProviderID),
 		InstanceType: strings.Join(m.instanceTypes(), " or "), Zone: m.label(corev1.LabelTopologyZone), CapacityType: m.label(karpenterCapacityType),
 		GPUs: m.counts.GPUs, PricePerHour: price(m.counts), State: m.state, Since: m.since(),
 	}

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,9 +29,10 @@ type snapshot struct {
 	layouts  []*v1alpha1.MIGLayout
 	gpuNodes []*v1alpha1.GPUNode
 	claims   []*nodeClaim
-	// nodes are those of pools, bound the pods that hold something of each, by its name.
-	nodes []*corev1.Node
-	bound map[string][]*corev1.Pod
+	// nodes are those of pools, bound the pods that hold something of each, by its name, leaving those that are about to give
+	// it back.
+	nodes          []*corev1.Node
+	bound, leaving map[string][]*corev1.Pod
 	// unbound are the pods that have no node.
 	unbound []*corev1.Pod
 	// What resource claims of waiting pods are decided from; read only where a waiting pod has one.
@@ -39,6 +41,9 @@ type snapshot struct {
 	templates      []*resourcev1.ResourceClaimTemplate
 	deviceClasses  []*resourcev1.DeviceClass
 	slices         []*resourcev1.ResourceSlice
+	// volumes are what PersistentVolumeClaims of waiting pods are decided from; nil where no waiting pod has one, or where they
+	// may not be read.
+	volumes *diagnose.Volumes
 	// lease is the controller's sign of life; nil where there is none, or where it may not be read.
 	lease       *coordinationv1.Lease
 	leaseHidden bool
@@ -78,8 +83,8 @@ type reading struct {
 func (c *cluster) read(ctx context.Context, now func() time.Time, timeout time.Duration) (*snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r := reading{cluster: c, timeout: timeout, into: &snapshot{at: now(), bound: map[string][]*corev1.Pod{}}}
-	for _, step := range []func(context.Context) error{r.declared, r.machines, r.pods, r.claimed, r.heartbeat} {
+	r := reading{cluster: c, timeout: timeout, into: &snapshot{at: now(), bound: map[string][]*corev1.Pod{}, leaving: map[string][]*corev1.Pod{}}}
+	for _, step := range []func(context.Context) error{r.declared, r.machines, r.pods, r.claimed, r.mounted, r.heartbeat} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -129,6 +134,8 @@ func (r reading) pods(ctx context.Context) error {
 			r.into.unbound = append(r.into.unbound, pod)
 		case diagnose.Occupies(pod, r.into.at):
 			r.into.bound[pod.Spec.NodeName] = append(r.into.bound[pod.Spec.NodeName], pod)
+		case diagnose.Leaves(pod, r.into.at):
+			r.into.leaving[pod.Spec.NodeName] = append(r.into.leaving[pod.Spec.NodeName], pod)
 		}
 	}
 	return err
@@ -140,28 +147,63 @@ func (r reading) claimed(ctx context.Context) (err error) {
 		return nil
 	}
 	dra := r.core.ResourceV1()
-	if r.into.quotas, err = optional[corev1.ResourceQuota](ctx, r, corev1.Resource("resourcequotas"),
+	if r.into.quotas, err = ofClaims[corev1.ResourceQuota](ctx, r, corev1.Resource("resourcequotas"),
 		func(opts metav1.ListOptions) (runtime.Object, error) {
 			return r.core.CoreV1().ResourceQuotas("").List(ctx, opts)
 		}); err != nil {
 		return err
 	}
-	if r.into.resourceClaims, err = optional[resourcev1.ResourceClaim](ctx, r, resourcev1.Resource("resourceclaims"),
+	if r.into.resourceClaims, err = ofClaims[resourcev1.ResourceClaim](ctx, r, resourcev1.Resource("resourceclaims"),
 		func(opts metav1.ListOptions) (runtime.Object, error) { return dra.ResourceClaims("").List(ctx, opts) }); err != nil {
 		return err
 	}
-	if r.into.templates, err = optional[resourcev1.ResourceClaimTemplate](ctx, r, resourcev1.Resource("resourceclaimtemplates"),
+	if r.into.templates, err = ofClaims[resourcev1.ResourceClaimTemplate](ctx, r, resourcev1.Resource("resourceclaimtemplates"),
 		func(opts metav1.ListOptions) (runtime.Object, error) {
 			return dra.ResourceClaimTemplates("").List(ctx, opts)
 		}); err != nil {
 		return err
 	}
-	if r.into.deviceClasses, err = optional[resourcev1.DeviceClass](ctx, r, resourcev1.Resource("deviceclasses"),
+	if r.into.deviceClasses, err = ofClaims[resourcev1.DeviceClass](ctx, r, resourcev1.Resource("deviceclasses"),
 		func(opts metav1.ListOptions) (runtime.Object, error) { return dra.DeviceClasses().List(ctx, opts) }); err != nil {
 		return err
 	}
-	r.into.slices, err = optional[resourcev1.ResourceSlice](ctx, r, resourcev1.Resource("resourceslices"),
+	r.into.slices, err = ofClaims[resourcev1.ResourceSlice](ctx, r, resourcev1.Resource("resourceslices"),
 		func(opts metav1.ListOptions) (runtime.Object, error) { return dra.ResourceSlices().List(ctx, opts) })
+	return err
+}
+
+// mounted reads the PersistentVolumeClaims of the namespaces of pods that wait for GPUs and need any, and the storage classes.
+// Without all of it nothing is said of volumes.
+func (r reading) mounted(ctx context.Context) error {
+	var namespaces []string
+	for _, pod := range r.into.unbound {
+		if diagnose.Waits(pod) && diagnose.Mounts(pod) && (len(pod.Spec.ResourceClaims) > 0 || diagnose.AsksGPUs(diagnose.Cluster{}, pod)) {
+			namespaces = append(namespaces, pod.Namespace)
+		}
+	}
+	slices.Sort(namespaces)
+	if len(namespaces) == 0 {
+		return nil
+	}
+	const unread = "pods whose volumes are not there are not held for it"
+	var claims []*corev1.PersistentVolumeClaim
+	for _, namespace := range slices.Compact(namespaces) {
+		asked := request{verb: "list", resource: corev1.Resource("persistentvolumeclaims"), namespace: namespace}
+		some, read, err := optional[corev1.PersistentVolumeClaim](ctx, r, asked, unread, func(opts metav1.ListOptions) (runtime.Object, error) {
+			return r.core.CoreV1().PersistentVolumeClaims(namespace).List(ctx, opts)
+		})
+		if err != nil || !read {
+			return err
+		}
+		claims = append(claims, some...)
+	}
+	classes, read, err := optional[storagev1.StorageClass](ctx, r, request{verb: "list", resource: storagev1.Resource("storageclasses")}, unread,
+		func(opts metav1.ListOptions) (runtime.Object, error) {
+			return r.core.StorageV1().StorageClasses().List(ctx, opts)
+		})
+	if err == nil && read {
+		r.into.volumes = diagnose.NewVolumes(claims, classes)
+	}
 	return err
 }
 
@@ -202,19 +244,25 @@ func objects[T any](ctx context.Context, r reading, gvr schema.GroupVersionResou
 	return all, nil
 }
 
+// ofClaims lists a kind that resource claims are decided from.
+func ofClaims[T any](ctx context.Context, r reading, resource schema.GroupResource, list func(metav1.ListOptions) (runtime.Object, error)) ([]*T, error) {
+	const unread = "pods with resource claims may be held for another reason than is shown"
+	all, _, err := optional[T](ctx, r, request{verb: "list", resource: resource}, unread, list)
+	return all, err
+}
+
 // optional lists a kind that can be done without: one that is not served has no object, and one that may not be read is
-// noted.
-func optional[T any](ctx context.Context, r reading, resource schema.GroupResource, list func(metav1.ListOptions) (runtime.Object, error)) ([]*T, error) {
-	asked := request{verb: "list", resource: resource}
-	all, err := listed(ctx, r, asked, metav1.ListOptions{}, list, func(*T) bool { return true })
+// noted, with what that means. read says that it is known which there are.
+func optional[T any](ctx context.Context, r reading, asked request, unread string, list func(metav1.ListOptions) (runtime.Object, error)) (all []*T, read bool, err error) {
+	all, err = listed(ctx, r, asked, metav1.ListOptions{}, list, func(*T) bool { return true })
 	switch {
 	case apierrors.IsForbidden(err):
-		r.into.notes = append(r.into.notes, fmt.Sprintf("may not %s: pods with resource claims may be held for another reason than is shown", asked))
-		return nil, nil
+		r.into.notes = append(r.into.notes, fmt.Sprintf("may not %s: %s", asked, unread))
+		return nil, false, nil
 	case apierrors.IsNotFound(err):
-		return nil, nil
+		return nil, true, nil
 	}
-	return all, err
+	return all, err == nil, err
 }
 
 // listed lists page by page and keeps what is wanted.

@@ -72,11 +72,13 @@ func TestRead_DoesWithoutWhatIsOnlyForClaimsEventsAndTheLease(t *testing.T) {
 		{"list", schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}, "may not list resourceclaimtemplates.resource.k8s.io: " + claims},
 		{"list", schema.GroupResource{Group: "resource.k8s.io", Resource: "deviceclasses"}, "may not list deviceclasses.resource.k8s.io: " + claims},
 		{"list", schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}, "may not list resourceslices.resource.k8s.io: " + claims},
+		{"list", corev1.Resource("persistentvolumeclaims"), "may not list persistentvolumeclaims of namespace default: pods whose volumes are not there are not held for it\n"},
+		{"list", schema.GroupResource{Group: "storage.k8s.io", Resource: "storageclasses"}, "may not list storageclasses.storage.k8s.io: pods whose volumes are not there are not held for it\n"},
 		{"list", corev1.Resource("events"), "may not list events of namespace default: what the controller said to the pod is not known\n"},
 		{"get", schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"},
 			"may not get leases.coordination.k8s.io gpufleet-system/gpufleet-controller: whether the controller is alive is not known\n"},
 	} {
-		w := newWorld(t, with(full(), claiming()...)...)
+		w := newWorld(t, with(with(full(), claiming()...), mounting())...)
 		w.refuse(tc.verb, tc.resource.Resource, forbidden(tc.resource))
 		a := w.run(t, "explain", "pod", "waits")
 		if a.code != exitHeld || a.stderr != tc.want || !strings.HasPrefix(a.stdout, "Pod default/waits is held: LimitReached") {
@@ -108,8 +110,8 @@ func TestRead_AClusterNeedNotServeResourceClaims(t *testing.T) {
 	}
 }
 
-// Most clusters have no pod with a claim that waits: then nothing of that is asked for.
-func TestRead_AsksForClaimsOnlyWhereAWaitingPodHasOne(t *testing.T) {
+// Most clusters have no pod with a claim or a volume that waits for GPUs: then nothing of that is asked for.
+func TestRead_AsksForClaimsAndVolumesOnlyWhereAWaitingPodHasOne(t *testing.T) {
 	asked := func(w *world) string {
 		var resources []string
 		for _, action := range w.core.Actions() {
@@ -120,6 +122,11 @@ func TestRead_AsksForClaimsOnlyWhereAWaitingPodHasOne(t *testing.T) {
 	w := newWorld(t, full()...)
 	w.run(t, "status")
 	if got := asked(w); got != "nodes pods leases" {
+		t.Errorf("asked for %s", got)
+	}
+	w = newWorld(t, with(full(), mounting())...)
+	w.run(t, "status")
+	if got := asked(w); got != "nodes pods persistentvolumeclaims storageclasses leases" {
 		t.Errorf("asked for %s", got)
 	}
 	w = newWorld(t, with(full(), claiming()...)...)

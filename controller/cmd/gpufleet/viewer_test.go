@@ -15,7 +15,7 @@ import (
 // TestViewer_HasExactlyTheRightsThatAreUsed runs every command and holds what it asked for against the role: a right that
 // is missing stops somebody, and one too many was given for nothing.
 func TestViewer_HasExactlyTheRightsThatAreUsed(t *testing.T) {
-	w := newWorld(t, with(full(), claiming()...)...)
+	w := newWorld(t, with(with(full(), claiming()...), mounting())...)
 	for _, args := range [][]string{
 		{"status"}, {"explain", "pod", "waits"}, {"explain", "pod", "absent"}, {"explain", "pool", "inference"}, {"explain", "node", "i-0a1"},
 		{"__complete", "explain", "pod", ""}, {"__complete", "explain", "pool", ""}, {"__complete", "explain", "node", ""},
