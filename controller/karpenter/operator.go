@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
 
 	"github.com/awslabs/operatorpkg/controller"
 	"github.com/go-logr/logr"
@@ -69,13 +70,21 @@ type Options struct {
 	Logger        logr.Logger
 }
 
+// envObservability is core's own variable. Unless it is set, core's series of each pod, node and NodeClaim are off: in a large
+// fleet they are tens of thousands, and most of the controller's memory.
+const envObservability = "DISABLE_CLUSTER_STATE_OBSERVABILITY"
+
 // coreOptions returns core's own settings: its defaults and environment, with the gates that we need. Core's zero value
 // means no batching and no client rate.
 func coreOptions(logLevel string) (*options.Options, error) {
 	core := &options.Options{}
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet(v1alpha1.ControllerName, flag.ContinueOnError)}
 	core.AddFlags(flags)
-	if err := core.Parse(flags, "--feature-gates="+featureGates, "--log-level="+logLevel); err != nil {
+	args := []string{"--feature-gates=" + featureGates, "--log-level=" + logLevel}
+	if _, set := os.LookupEnv(envObservability); !set {
+		args = append(args, "--disable-cluster-state-observability")
+	}
+	if err := core.Parse(flags, args...); err != nil {
 		return nil, fmt.Errorf("setting Karpenter core's options: %w", err)
 	}
 	return core, nil

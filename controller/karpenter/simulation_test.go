@@ -215,3 +215,21 @@ func TestRepairPolicies_AreAcceptedByCore(t *testing.T) {
 		}
 	}
 }
+
+// Core's series of each pod and node are off, unless somebody says otherwise by core's own variable.
+func TestCoreOptions_LeaveCoresOwnSeriesOffUnlessAskedFor(t *testing.T) {
+	for value, off := range map[string]bool{"": true, "false": false, "true": true} {
+		t.Run(value, func(t *testing.T) {
+			if value != "" {
+				t.Setenv(envObservability, value)
+			}
+			core, err := coreOptions("error")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if core.DisableClusterStateObservability != off {
+				t.Errorf("with %s=%q they are off: %t, want %t", envObservability, value, core.DisableClusterStateObservability, off)
+			}
+		})
+	}
+}

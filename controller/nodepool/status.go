@@ -50,11 +50,12 @@ func accepted(blueprints []v1alpha1.Blueprint, doubtful []v1alpha1.Violation) st
 // count sets the pool's node counts from its NodeClaims and GPUNodes.
 func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
 	claims := &karpv1.NodeClaimList{}
-	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}); err != nil {
+	// Without copies: a fleet's GPUNodes are large, every pool reads them all, and none is written here.
+	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
 	}
 	nodes := &v1alpha1.GPUNodeList{}
-	if err := c.client.List(ctx, nodes); err != nil {
+	if err := c.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing GPUNodes: %w", err)
 	}
 	var counts v1alpha1.NodeCounts

@@ -1,70 +1,91 @@
-// Command bench measures what gpufleet promises to be fast at, against a goal each, and fails where a figure is beyond
-// twice its goal.
+// Command bench measures what gpufleet promises to be fast and small at, against a goal each, and fails where a figure is
+// beyond twice its goal.
 //
-//	go run ./test/bench [-readme README.md]
+//	go run ./test/bench [-run REGEXP | -readme README.md]
 //
-// It runs Go benchmarks that stand beside what they measure. With -readme the table is written into that file, between
-// the lines <!-- bench --> and <!-- /bench -->, with date, processor and commit.
+// Times are those of Go benchmarks that stand beside what they measure. The controller's memory is that of the real
+// binary on the local stage, which must have been built (make build); it is looked at on Linux only. With -readme the
+// table is written into that file, between the lines <!-- bench --> and <!-- /bench -->, with date, processor and commit.
 package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/tools/benchmark/parse"
 )
 
 // beyond is by how much a figure may miss its goal: machines differ.
 const beyond = 2
 
-// figure is one thing that is measured.
+// figure is one thing that is measured. The less the better.
 type figure struct {
-	what      string
-	pkg       string
-	benchmark string
-	// goal is the most time that one operation takes.
-	goal time.Duration
+	what string
+	goal float64
+	// measured returns the figure in the goal's unit, and words writes either.
+	measured func(context.Context) (float64, error)
+	words    func(float64) string
 }
 
 var figures = []figure{
-	{"ledger: one decision to launch, reserved and released, in a pool of 1,000 nodes", "./internal/ledger", "BenchmarkReserveAndRelease", 10 * time.Microsecond},
-	{"ledger: one refusal", "./internal/ledger", "BenchmarkReserveRefused", 10 * time.Microsecond},
-	{"ledger: count 1,000 nodes anew, as after a restart", "./internal/ledger", "BenchmarkRebuildOfAThousandNodes", 100 * time.Millisecond},
-	{"instance types of 100 pools with two entries each, once a pass of the scheduler", "./controller/karpenter", "BenchmarkGetInstanceTypes_Of100Pools", 100 * time.Millisecond},
-	{"why each of 5,000 pods waits, in 50 pools with 1,000 nodes", "./controller/holds", "BenchmarkReconcile_AFullPass", time.Second},
-	{"the same after one change, which is of one pool", "./controller/holds", "BenchmarkReconcile_OneChange", 20 * time.Millisecond},
-	{"one Blueprint", "./internal/blueprint", "BenchmarkCompile", time.Millisecond},
+	timed("ledger: one decision to launch, reserved and released, in a pool of 1,000 nodes", "./internal/ledger", "BenchmarkReserveAndRelease", 10*time.Microsecond),
+	timed("ledger: one refusal", "./internal/ledger", "BenchmarkReserveRefused", 10*time.Microsecond),
+	timed("ledger: count 1,000 nodes anew, as after a restart", "./internal/ledger", "BenchmarkRebuildOfAThousandNodes", 100*time.Millisecond),
+	timed("instance types of 100 pools with two entries each, once a pass of the scheduler", "./controller/karpenter", "BenchmarkGetInstanceTypes_Of100Pools", 100*time.Millisecond),
+	timed("why each of 5,000 pods waits, in 50 pools with 1,000 nodes", "./controller/holds", "BenchmarkReconcile_AFullPass", time.Second),
+	timed("the same after one change, which is of one pool", "./controller/holds", "BenchmarkReconcile_OneChange", 20*time.Millisecond),
+	timed("one Blueprint", "./internal/blueprint", "BenchmarkCompile", time.Millisecond),
+	resident("controller: resident memory with 5,000 pending pods, 1,000 nodes, 50 pools", 400*mebibyte),
 }
 
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	readme := flag.String("readme", "", "write the table into this file, between its markers")
+	chosen := flag.String("run", "", "measure only the figures whose names this regular expression matches")
 	flag.Parse()
-	if err := run(*readme); err != nil {
+	if err := run(ctx, *readme, *chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(readme string) error {
+func run(ctx context.Context, readme, chosen string) error {
+	which, err := regexp.Compile(chosen)
+	if err != nil {
+		return err
+	}
+	if readme != "" && chosen != "" {
+		return errors.New("-readme writes the whole table: leave -run out")
+	}
 	table := &strings.Builder{}
 	fmt.Fprintf(table, "| what | goal | measured | measured / goal |\n|---|---|---|---|\n")
 	var missed []string
 	for _, f := range figures {
-		fmt.Fprintln(os.Stderr, "measuring", f.benchmark)
-		took, err := f.measure()
-		if err != nil {
-			return err
+		if !which.MatchString(f.what) {
+			continue
 		}
-		ratio := float64(took) / float64(f.goal)
-		fmt.Fprintf(table, "| %s | %s | %s | %.2f |\n", f.what, f.goal, rounded(took), ratio)
+		say("measuring %s", f.what)
+		got, err := f.measured(ctx)
+		if errors.Is(err, errElsewhere) {
+			say("left out: %v", err)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.what, err)
+		}
+		ratio := got / f.goal
+		fmt.Fprintf(table, "| %s | %s | %s | %.2f |\n", f.what, f.words(f.goal), f.words(got), ratio)
 		if ratio > beyond {
-			missed = append(missed, fmt.Sprintf("%s took %s, the goal is %s", f.benchmark, took, f.goal))
+			missed = append(missed, fmt.Sprintf("%s: %s, the goal is %s", f.what, f.words(got), f.words(f.goal)))
 		}
 	}
 	where, err := circumstances()
@@ -84,38 +105,9 @@ func run(readme string) error {
 	return nil
 }
 
-// measure runs the benchmark and returns the time of one operation.
-func (f figure) measure() (time.Duration, error) {
-	cmd := exec.Command("go", "test", "-run", "^$", "-bench", "^"+f.benchmark+"$", f.pkg)
-	out, err := cmd.Output()
-	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
-			out = append(out, failed.Stderr...)
-		}
-		return 0, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
-	}
-	set, err := parse.ParseSet(bytes.NewReader(out))
-	if err != nil {
-		return 0, fmt.Errorf("reading what %s printed: %w", f.benchmark, err)
-	}
-	for _, runs := range set {
-		for _, one := range runs {
-			if strings.Split(one.Name, "-")[0] == f.benchmark {
-				return time.Duration(one.NsPerOp), nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("%s has no benchmark %s", f.pkg, f.benchmark)
-}
-
-// rounded has three digits.
-func rounded(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
+// say tells whoever waits. The table alone goes to standard output.
+func say(format string, args ...any) {
+	fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
 // circumstances are the date, the processor and the commit.

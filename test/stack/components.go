@@ -41,8 +41,8 @@ func (cp *ControlPlane) etcd() part {
 // apiserver runs with every default admission plugin. Its endpoint reconciler is off because the kubernetes service may
 // not point to a loopback address.
 func (cp *ControlPlane) apiserver() part {
-	return part{name: "kube-apiserver", url: cp.Server, health: "/readyz", args: []string{
-		"--etcd-servers", "http://" + loopback(cp.ports.etcd),
+	return part{name: "kube-apiserver", url: cp.Server, health: "/readyz", args: append(cp.auditFlags(),
+		"--etcd-servers", "http://"+loopback(cp.ports.etcd),
 		"--bind-address", "127.0.0.1", "--secure-port", port(cp.ports.apiserver), "--advertise-address", "127.0.0.1",
 		"--endpoint-reconciler-type", "none", "--service-cluster-ip-range", serviceCIDR,
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--allow-privileged=true",
@@ -56,7 +56,7 @@ func (cp *ControlPlane) apiserver() part {
 		"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
 		"--requestheader-extra-headers-prefix", "X-Remote-Extra-",
 		"--proxy-client-cert-file", cp.pki.cert(idFrontProxy), "--proxy-client-key-file", cp.pki.key(idFrontProxy),
-	}}
+	)}
 }
 
 func (cp *ControlPlane) controllerManager() part {

@@ -26,6 +26,7 @@ type ControlPlane struct {
 	// Server is the API server's URL.
 	Server string
 
+	audit      bool
 	root       string
 	temporary  bool // Dir was made by us and goes with us
 	pki        *pki
@@ -59,6 +60,11 @@ type Options struct {
 	// LeaderElection lets the controller hold its lease, as in production. One that is started again after a kill then waits
 	// until the lease of the first is over, about 15 s.
 	LeaderElection bool
+	// BareMachines join the cluster and run neither agent nor device plugin: a thousand of those are more than one machine
+	// can run. Whoever starts the stack reports in their place.
+	BareMachines bool
+	// Audit lets the API server write a line for each write of the controller into the file that AuditLog names.
+	Audit bool
 }
 
 // StartControlPlane starts the control plane alone, without the shipped manifests (see Install), the region and the
@@ -89,7 +95,7 @@ func newControlPlane(o Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	cp := &ControlPlane{Dir: o.Dir, root: root, family: newFamily(), forget: func() bool { return false }}
+	cp := &ControlPlane{Dir: o.Dir, audit: o.Audit, root: root, family: newFamily(), forget: func() bool { return false }}
 	if cp.Dir == "" {
 		cp.temporary = true
 		if cp.Dir, err = os.MkdirTemp("", "gpufleet-stack-"); err != nil {
@@ -140,6 +146,11 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	stages := filepath.Join(cp.Dir, "kwok-stages.yaml")
 	if err := cp.writeStages(ctx, stages); err != nil {
 		return err
+	}
+	if cp.audit {
+		if err := cp.writeAuditPolicy(); err != nil {
+			return err
+		}
 	}
 	if err := cp.run(cp.etcd(), cp.apiserver()); err != nil {
 		return err

@@ -6,16 +6,37 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
 
 // What every region holds when it starts (test/region documents it).
 const (
 	awsRegion       = "us-east-1"
-	subnets         = `["subnet-0a1b2c3d4e5f60001","subnet-0a1b2c3d4e5f60002","subnet-0a1b2c3d4e5f60003"]`
-	securityGroups  = `["sg-0a1b2c3d4e5f60001"]`
+	securityGroup   = "sg-0a1b2c3d4e5f60001"
 	ami             = "ami-0a1b2c3d4e5f60001"
 	instanceProfile = "gpufleet-node"
 )
+
+// subnets are one a zone.
+func subnets() []string {
+	return []string{"subnet-0a1b2c3d4e5f60001", "subnet-0a1b2c3d4e5f60002", "subnet-0a1b2c3d4e5f60003"}
+}
+
+// Cloud is where a GPUNodeClass gets the region's machines from, such that they join this cluster.
+func (s *Stack) Cloud() v1alpha1.CloudSpec {
+	return v1alpha1.CloudSpec{AWS: &v1alpha1.AWSCloud{
+		Subnets: subnets(), SecurityGroups: []string{securityGroup}, InstanceProfile: instanceProfile, AMI: v1alpha1.AMISpec{ID: ami},
+		Cluster: v1alpha1.ClusterSpec{
+			Name: clusterName, Endpoint: s.Server, CertificateAuthority: s.certificateAuthority(), ServiceCIDR: serviceCIDR,
+		},
+	}}
+}
+
+// certificateAuthority is the cluster's, as base64 of PEM.
+func (s *Stack) certificateAuthority() string {
+	return base64.StdEncoding.EncodeToString(s.pki.pairs[idCA].certPEM)
+}
 
 // awsEnv points the AWS SDK to the region. The keys are good for nothing else.
 func (s *Stack) awsEnv() []string {
@@ -31,7 +52,6 @@ func (s *Stack) awsEnv() []string {
 // Env is the environment for Terraform, kubectl and whatever else meets the stack, as KEY=VALUE. PATH begins with
 // build/bin; the TF_VAR_ variables are those of examples/quickstart.
 func (s *Stack) Env() []string {
-	ca := base64.StdEncoding.EncodeToString(s.pki.pairs[idCA].certPEM)
 	env := []string{
 		"KUBECONFIG=" + s.Kubeconfig,
 		"KUBE_CONFIG_PATH=" + s.Kubeconfig,
@@ -41,10 +61,10 @@ func (s *Stack) Env() []string {
 		"GPUFLEET_REGION_ADMIN=" + s.AdminURL,
 		"TF_VAR_cluster_name=" + clusterName,
 		"TF_VAR_cluster_endpoint=" + s.Server,
-		"TF_VAR_cluster_certificate_authority=" + ca,
+		"TF_VAR_cluster_certificate_authority=" + s.certificateAuthority(),
 		"TF_VAR_service_cidr=" + serviceCIDR,
-		"TF_VAR_subnets=" + subnets,
-		"TF_VAR_security_groups=" + securityGroups,
+		`TF_VAR_subnets=["` + strings.Join(subnets(), `","`) + `"]`,
+		fmt.Sprintf("TF_VAR_security_groups=[%q]", securityGroup),
 		"TF_VAR_instance_profile=" + instanceProfile,
 		"TF_VAR_ami=" + ami,
 	}

@@ -75,16 +75,18 @@ func (s *Stack) startRegion(ctx context.Context, o Options) error {
 	}
 	s.regionLog = log
 	ctx, s.endRegion = context.WithCancel(context.WithoutCancel(ctx))
-	s.region, err = region.Start(ctx, region.Config{
-		Kubeconfig:         s.Kubeconfig,
-		Dir:                filepath.Join(s.Dir, "region"),
-		AgentBinary:        s.built("gpufleet-agent"),
-		DevicePluginBinary: s.built("deviceplugin"),
-		NVMLLibrary:        filepath.Join(s.root, libDir, "libnvidia-ml.so.1"),
-		AgentNamespace:     systemNamespace,
-		BootDelay:          o.BootDelay,
-		Log:                log,
-	})
+	config := region.Config{
+		Kubeconfig:     s.Kubeconfig,
+		Dir:            filepath.Join(s.Dir, "region"),
+		NVMLLibrary:    filepath.Join(s.root, libDir, "libnvidia-ml.so.1"),
+		AgentNamespace: systemNamespace,
+		BootDelay:      o.BootDelay,
+		Log:            log,
+	}
+	if !o.BareMachines {
+		config.AgentBinary, config.DevicePluginBinary = s.built("gpufleet-agent"), s.built("deviceplugin")
+	}
+	s.region, err = region.Start(ctx, config)
 	if err != nil {
 		return fmt.Errorf("starting the region: %w", err)
 	}

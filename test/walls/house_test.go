@@ -48,6 +48,12 @@ var refused = []struct {
 	{"no-product-in-the-simulation",
 		[]string{"test/region", "test/region/cmd/deviceplugin", "test/nvml"},
 		[]string{module + "/internal/gpu", module + "/controller/api/v1alpha1", module + "/provider"}},
+	{"judged-from-outside",
+		[]string{"test/bench", "test/soak", "test/soak/invariants"},
+		[]string{module + "/controller/karpenter", module + "/internal/ledger", module + "/provider"}},
+	{"invariants-start-nothing",
+		[]string{"test/soak/invariants"},
+		[]string{module + "/test/stack", module + "/test/e2e"}},
 }
 
 // permitted are doors that must stay open: a wall that refuses everything would pass the list above.
@@ -74,4 +80,8 @@ var permitted = []struct {
 	{"provider/a_test.go", []string{module + "/test/stack", "github.com/hashicorp/terraform-plugin-testing/helper/resource"}},
 	{"test/region/a.go", []string{module + "/test/nvml", "k8s.io/client-go/kubernetes"}},
 	{"test/stack/a.go", []string{module + "/test/region", module + "/controller/api/v1alpha1"}},
+	{"test/bench/a.go", []string{module + "/test/stack", module + "/controller/api/v1alpha1", module + "/internal/blueprint"}},
+	{"test/soak/a.go", []string{module + "/test/stack", module + "/test/e2e", module + "/test/region", module + "/controller/api/v1alpha1",
+		module + "/internal/blueprint", "sigs.k8s.io/karpenter/pkg/apis/v1"}},
+	{"test/soak/invariants/a.go", []string{module + "/test/region"}},
 }
