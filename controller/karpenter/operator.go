@@ -102,6 +102,7 @@ func New(ctx context.Context, opts Options, provider cloud.Cloud) (*Operator, er
 	if err != nil {
 		return nil, err
 	}
+	limitMemory(coreOpts.MemoryLimit)
 	ctx = log.IntoContext(coreOpts.ToContext(ctx), opts.Logger)
 	if err := errors.Join(v1alpha1.AddToScheme(scheme.Scheme), nodeclass.AddToScheme(scheme.Scheme)); err != nil {
 		return nil, err
