@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
@@ -81,9 +83,9 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 }
 
 // usage is what the simulation under way is held to. Where core looks for a replacement, the node to be replaced still
-// counts as one that stays, and does not once it is chosen: so the pool's largest is left out, since core does not say
-// which it looks at. Pods that wait do not get that room: coreClient keeps them from core meanwhile. What comes of it is held
-// to both sums.
+// counts as one that stays, and does not once it is chosen, so it is left out. Core does not say which it looks at: it is one
+// that drifted or broke, and the smallest of these is left out, so that what is planned for any of them is not refused. The
+// larger ones follow when the smaller are done. Pods that wait do not get that room: coreClient keeps them from core.
 func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, error) {
 	usage := c.ledger.Usage(pool)
 	if !disrupting(ctx) {
@@ -93,18 +95,49 @@ func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, e
 	if err != nil {
 		return usage, err
 	}
-	var largest ledger.Amounts
 	going := leaving(claims)
+	var smallest *ledger.Machine
 	for i := range claims {
-		if launchedType := claims[i].Labels[corev1.LabelInstanceTypeStable]; launchedType != "" && !going[claims[i].UID] {
-			m := machineOf(launchedType)
-			largest = ledger.Amounts{GPUs: max(largest.GPUs, m.GPUs), Nodes: 1, HourlyCost: max(largest.HourlyCost, m.Price)}
+		claim := &claims[i]
+		toReplace, err := c.replaceable(ctx, claim)
+		if err != nil {
+			return usage, err
 		}
+		if going[claim.UID] || !toReplace {
+			continue
+		}
+		m := machineOf(claim.Labels[corev1.LabelInstanceTypeStable])
+		if smallest == nil {
+			smallest = &m
+		}
+		smallest.GPUs, smallest.Price = min(smallest.GPUs, m.GPUs), min(smallest.Price, m.Price)
 	}
-	usage.Steady.GPUs -= largest.GPUs
-	usage.Steady.Nodes -= largest.Nodes
-	usage.Steady.HourlyCost -= largest.HourlyCost
+	if smallest != nil {
+		usage.Steady.GPUs -= smallest.GPUs
+		usage.Steady.Nodes--
+		usage.Steady.HourlyCost -= smallest.Price
+	}
 	return usage, nil
+}
+
+// replaceable says whether core may replace a claim: it drifted, or its node is broken by one of our repair policies, for
+// however long.
+func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
+	if is(claim, karpv1.ConditionTypeDrifted) {
+		return true, nil
+	}
+	if claim.Status.NodeName == "" {
+		return false, nil
+	}
+	node := &corev1.Node{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return slices.ContainsFunc(c.RepairPolicies(), func(policy cloudprovider.RepairPolicy) bool {
+		return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+			return condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus
+		})
+	}), nil
 }
 
 // blueprints compiles the pool's, in order of preference; none where the pool is not accepted.

@@ -234,30 +234,81 @@ func TestOfferings_AreClosedWhereTheLedgerWouldRefuse(t *testing.T) {
 
 func offeringsOfAFullPool(t *testing.T, w *world) {
 	t.Helper()
-	open := func(ctx string) int {
-		t.Helper()
-		types, err := w.GetInstanceTypes(injection.WithControllerName(t.Context(), ctx), w.nodePool(t, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(types[0].Offerings.Available())
-	}
-	if open("provisioner") == 0 {
+	if w.open(t, "provisioner", "p5.48xlarge") == 0 {
 		t.Fatal("no offering is open in an empty pool")
 	}
-	w.launched(t, "a")
-	if n := open("provisioner"); n != 0 {
-		t.Errorf("%d offerings are open in a full pool: claims would be made to be refused", n)
+	claim := w.launched(t, "a")
+	for _, controller := range []string{"provisioner", "disruption"} {
+		if n := w.open(t, controller, "p5.48xlarge"); n != 0 {
+			t.Errorf("%d offerings are open to the %s in a full pool: claims would be made to be refused", n, controller)
+		}
 	}
-	if open("disruption") == 0 {
+	w.with(t, claim, karpv1.ConditionTypeDrifted)
+	if w.open(t, "disruption", "p5.48xlarge") == 0 {
 		t.Error("no offering is open for a replacement: a full pool could never replace a node")
 	}
+	if n := w.open(t, "provisioner", "p5.48xlarge"); n != 0 {
+		t.Errorf("%d offerings are open in a full pool whose node drifts", n)
+	}
 	w.chooses(t, "a")
-	if n := open("disruption"); n == 0 {
+	if w.open(t, "disruption", "p5.48xlarge") == 0 {
 		t.Error("no offering is open while the replacement is made")
 	}
-	if n := open("provisioner"); n == 0 {
+	if w.open(t, "provisioner", "p5.48xlarge") == 0 {
 		t.Error("no offering is open although the one node is leaving: its pods get no other")
+	}
+}
+
+// open counts the offerings of an instance type that one of core's controllers sees open.
+func (w *world) open(t *testing.T, controller, instanceType string) int {
+	t.Helper()
+	types, err := w.GetInstanceTypes(injection.WithControllerName(t.Context(), controller), w.nodePool(t, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range types {
+		if each.Name == instanceType {
+			return len(each.Offerings.Available())
+		}
+	}
+	t.Fatalf("no instance type %s", instanceType)
+	return 0
+}
+
+// A full pool of a machine of 8 GPUs and one of 1. Where the small one drifts, there is room for another small one and not for
+// a large one, which Create would refuse: core would try again and again, and get no further. Where both drift, the small one
+// goes first. Where the large one breaks, there is room for it.
+func TestOfferings_AreOpenForWhatCanReplaceTheSmallestNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		drifts     []string
+		breaks     string
+		large, any bool
+	}{
+		"nothing":          {nil, "", false, false},
+		"the small one":    {[]string{"small"}, "", false, true},
+		"the large one":    {[]string{"large"}, "", true, true},
+		"both":             {[]string{"small", "large"}, "", false, true},
+		"the large breaks": {nil, "large", true, true},
+		"the small breaks": {nil, "small", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, limited(9, 0, ""), exclusive, machines([]string{"p5.48xlarge"}, []string{"g6.xlarge"}))
+			claims, nodes := map[string]*karpv1.NodeClaim{}, map[string]*corev1.Node{}
+			claims["large"], nodes["large"] = w.working(t, "large", "p5.48xlarge", 8)
+			claims["small"], nodes["small"] = w.working(t, "small", "g6.xlarge", 1)
+			for _, each := range tc.drifts {
+				drifts(t, w, claims[each], nil)
+			}
+			if tc.breaks != "" {
+				fails(t, w, nil, nodes[tc.breaks])
+			}
+			if open := w.open(t, "disruption", "p5.48xlarge") > 0; open != tc.large {
+				t.Errorf("a large machine may be planned: %t, want %t", open, tc.large)
+			}
+			if open := w.open(t, "disruption", "g6.xlarge") > 0; open != tc.any {
+				t.Errorf("a small machine may be planned: %t, want %t", open, tc.any)
+			}
+		})
 	}
 }
 
