@@ -283,7 +283,7 @@ func TestReserve_TakesTheRoomThatWasHeldForTheClaimBeforeItWasMade(t *testing.T)
 	l := ready(t, gpus(8))
 	grant(t, l, Claim{UID: "admission", Attempt: "admission", Machine: p5})
 	wantSums(t, l, "8 GPUs, 1 nodes, $55.04/h", "8 GPUs, 1 nodes, $55.04/h")
-	refuse(t, l, first("another", g6))
+	_ = refuse(t, l, first("another", g6))
 
 	claim := first("made", p5)
 	claim.Admission = "admission"
@@ -298,7 +298,7 @@ func TestReserve_ARefusalKeepsTheRoomThatIsHeld(t *testing.T) {
 	grant(t, l, Claim{UID: "admission", Attempt: "admission", Machine: g6})
 	larger := first("made", Machine{GPUs: 9, Price: p5.Price, HasPrice: true})
 	larger.Admission = "admission"
-	refuse(t, l, larger)
+	_ = refuse(t, l, larger)
 	wantSums(t, l, "1 GPUs, 1 nodes, $0.8048/h", "1 GPUs, 1 nodes, $0.8048/h")
 }
 
