@@ -3,12 +3,9 @@ package karpenter
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -154,13 +151,13 @@ func (c *CloudProvider) blueprints(ctx context.Context, pool fleet.Pool) ([]v1al
 }
 
 func (c *CloudProvider) instanceType(pool fleet.Pool, kind machine.Type, bp v1alpha1.Blueprint) *cloudprovider.InstanceType {
-	offerings := c.offerings(pool, kind)
+	offerings, diskGiB := c.offerings(pool, kind), int64(pool.Class.Spec.Cloud.AWS.RootVolume.SizeGiB)
 	return &cloudprovider.InstanceType{
 		Name:         kind.Name,
 		Requirements: instanceRequirements(kind, bp, offerings),
 		Offerings:    offerings,
-		Capacity:     capacity(kind, bp, pool.Class.Spec.Cloud.AWS.RootVolume.SizeGiB),
-		Overhead:     overhead(kind),
+		Capacity:     capacity(kind, bp, diskGiB),
+		Overhead:     &cloudprovider.InstanceTypeOverhead{KubeReserved: kind.KubeReserved(), EvictionThreshold: kind.EvictionThreshold(diskGiB)},
 	}
 }
 
@@ -218,56 +215,12 @@ func instanceRequirements(kind machine.Type, bp v1alpha1.Blueprint, offerings cl
 	return requirements
 }
 
-// vmOverhead is the share of an instance's memory that the hypervisor and kernel keep, as karpenter-provider-aws assumes
-// by default (VM_MEMORY_OVERHEAD_PERCENT = 0.075).
-const vmOverhead = 0.075
-
-// maxPods bounds pods a node below what any of the GPU instance types' images allow.
-const maxPods = 110
-
-func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int32) corev1.ResourceList {
-	memoryMiB := int64(math.Floor(float64(kind.MemoryMiB) * (1 - vmOverhead)))
-	list := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(kind.VCPU), resource.DecimalSI),
-		corev1.ResourceMemory:           resource.MustParse(strconv.FormatInt(memoryMiB, 10) + "Mi"),
-		corev1.ResourceEphemeralStorage: resource.MustParse(strconv.Itoa(int(diskGiB)) + "Gi"),
-		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
-	}
+func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int64) corev1.ResourceList {
+	list := kind.NodeCapacity(diskGiB)
 	for _, resources := range []corev1.ResourceList{bp.Resources, blueprint.PseudoResources(bp)} {
 		for name, quantity := range resources {
 			list[name] = quantity
 		}
 	}
 	return list
-}
-
-// overhead is what nodeadm reserves for the kubelet on AL2023: 255 MiB and 11 MiB a pod, CPU in falling shares, and the
-// kubelet's eviction threshold of 100 MiB. Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet.
-func overhead(kind machine.Type) *cloudprovider.InstanceTypeOverhead {
-	return &cloudprovider.InstanceTypeOverhead{
-		KubeReserved: corev1.ResourceList{
-			corev1.ResourceCPU:              *resource.NewMilliQuantity(reservedMilliCPU(kind.VCPU), resource.DecimalSI),
-			corev1.ResourceMemory:           resource.MustParse(strconv.Itoa(255+11*maxPods) + "Mi"),
-			corev1.ResourceEphemeralStorage: resource.MustParse("1Gi"),
-		},
-		EvictionThreshold: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi")},
-	}
-}
-
-// reservedMilliCPU is 6% of the first core, 1% of the second, 0.5% of the next two, 0.25% of the rest.
-func reservedMilliCPU(vcpu int) int64 {
-	var milli float64
-	for core := 1; core <= vcpu; core++ {
-		switch {
-		case core == 1:
-			milli += 60
-		case core == 2:
-			milli += 10
-		case core <= 4:
-			milli += 5
-		default:
-			milli += 2.5
-		}
-	}
-	return int64(milli)
 }

@@ -108,7 +108,7 @@ func (d *decision) amounts(asked demand, offer *Offer) []Cause {
 		c := d.cause(v1alpha1.HoldProfileNotOffered, "the pod asks for %s: %s on one node, and a node on %s has %s at most", name, quantity.String(), offer.Blueprint.InstanceType, most.String())
 		c.Remedy = fmt.Sprintf("ask for %s or less of %s, or let the pool use larger machines", most.String(), name)
 		if name == corev1.ResourceEphemeralStorage {
-			c.Remedy = fmt.Sprintf("ask for less than %s of %s, or raise rootVolume.sizeGiB of the GPUNodeClass", most.String(), name)
+			c.Remedy = fmt.Sprintf("ask for %s or less of %s, or raise rootVolume.sizeGiB of the GPUNodeClass", most.String(), name)
 		}
 		if !listed {
 			c = d.cause(v1alpha1.HoldProfileNotOffered, "the pod asks for %s: %s, and nodes on %s have none", name, quantity.String(), offer.Blueprint.InstanceType)

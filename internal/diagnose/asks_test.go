@@ -4,13 +4,17 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
 
-// rootVolumeOf gives the machines of the pool a disk of so many GiB.
+// rootVolumeOf gives the machines of the pool a disk of so many GiB. Of 100 pods can have 89: one is reserved, and the
+// kubelet keeps a tenth free.
 func rootVolumeOf(gib int64) change {
 	return func(s *situation) {
-		s.pool.Offers[0].Most[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(gib<<30, resource.BinarySI)
+		offer := &s.pool.Offers[0]
+		kind, _ := machine.Lookup(offer.Blueprint.InstanceType)
+		offer.Most[corev1.ResourceEphemeralStorage] = kind.NodeAllocatable(gib)[corev1.ResourceEphemeralStorage]
 	}
 }
 
@@ -32,16 +36,16 @@ func TestDecide_HugePagesAndDisks(t *testing.T) {
 			want: "ProfileNotOffered", message: "pool inf: the pod asks for hugepages-2Mi: 1Gi, and nodes on p5.48xlarge have none"},
 		{name: "a machine on its way is not known to have any", changes: []change{asking(pages), fullPool(), coming("c1", fullNode)},
 			want: "ProfileNotOffered", message: "pool inf: the pod asks for hugepages-2Mi: 1Gi, and nodes on p5.48xlarge have none"},
-		{name: "as much disk as the machine has", changes: []change{asking("gpu 1, ephemeral-storage 100Gi"), rootVolumeOf(100)}, want: "expected"},
-		{name: "more disk than the machine has", changes: []change{asking("gpu 1, ephemeral-storage 101Gi"), rootVolumeOf(100)},
-			want: "ProfileNotOffered", message: "pool inf: the pod asks for ephemeral-storage: 101Gi on one node, and a node on p5.48xlarge has 100Gi at most",
-			remedy: "ask for less than 100Gi of ephemeral-storage, or raise rootVolume.sizeGiB of the GPUNodeClass"},
+		{name: "as much disk as the machine has", changes: []change{asking("gpu 1, ephemeral-storage 89Gi"), rootVolumeOf(100)}, want: "expected"},
+		{name: "more disk than the machine has", changes: []change{asking("gpu 1, ephemeral-storage 90Gi"), rootVolumeOf(100)},
+			want: "ProfileNotOffered", message: "pool inf: the pod asks for ephemeral-storage: 90Gi on one node, and a node on p5.48xlarge has 89Gi at most",
+			remedy: "ask for 89Gi or less of ephemeral-storage, or raise rootVolume.sizeGiB of the GPUNodeClass"},
 		{name: "a node has more disk than a new machine", changes: []change{asking("gpu 1, ephemeral-storage 101Gi"), rootVolumeOf(100), node("n1", fullNode+", ephemeral-storage 200Gi", "gpu 7", 0)}, want: "expected"},
 	})
 }
 
 func TestAssemble_TheRootVolumeBoundsEphemeralStorage(t *testing.T) {
-	for gib, want := range map[int32]string{0: "100Gi", 250: "250Gi"} {
+	for gib, want := range map[int32]string{0: "89Gi", 250: "224Gi"} {
 		s := source()
 		s.Class.Spec.Cloud.AWS.RootVolume.SizeGiB = gib
 		pool, err := Assemble(s)

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -94,23 +93,18 @@ func offersOf(s Source) ([]Offer, error) {
 			if err != nil {
 				return nil, err
 			}
-			offer := NewOffer(bp, zones, capacityTypes)
-			if size := rootVolume(s.Class); size != nil {
-				offer.Most[corev1.ResourceEphemeralStorage] = *size
-			}
-			offers = append(offers, offer)
+			offers = append(offers, NewOffer(bp, rootVolumeGiB(s.Class), zones, capacityTypes))
 		}
 	}
 	return offers, nil
 }
 
-// rootVolume is the disk of the class's machines, of which pods' ephemeral storage is a part; nil where it is not ours to say.
-func rootVolume(class *v1alpha1.GPUNodeClass) *resource.Quantity {
+// rootVolumeGiB is the disk of the class's machines, of which pods' ephemeral storage is a part.
+func rootVolumeGiB(class *v1alpha1.GPUNodeClass) int64 {
 	if class.Spec.Cloud.AWS == nil {
-		return nil
+		return v1alpha1.DefaultRootVolumeGiB
 	}
-	size := cmp.Or(class.Spec.Cloud.AWS.RootVolume.SizeGiB, v1alpha1.DefaultRootVolumeGiB)
-	return resource.NewQuantity(int64(size)<<30, resource.BinarySI)
+	return int64(cmp.Or(class.Spec.Cloud.AWS.RootVolume.SizeGiB, v1alpha1.DefaultRootVolumeGiB))
 }
 
 // zonesOf are the zones of the class's subnets, within the pool's.

@@ -1,10 +1,10 @@
 package diagnose
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
@@ -15,14 +15,13 @@ import (
 // labelCapacityType is Karpenter's (sigs.k8s.io/karpenter/pkg/apis/v1).
 const labelCapacityType = "karpenter.sh/capacity-type"
 
-// NewOffer is the machine of a Blueprint, bought in one of the zones by one of the capacity types.
-func NewOffer(bp v1alpha1.Blueprint, zones []string, capacityTypes []v1alpha1.CapacityType) Offer {
+// NewOffer is the machine of a Blueprint with a disk of so many GiB, bought in one of the zones by one of the capacity types.
+// A pod can have of it what a launch is simulated with: for one that asks for more, nothing is launched.
+func NewOffer(bp v1alpha1.Blueprint, diskGiB int64, zones []string, capacityTypes []v1alpha1.CapacityType) Offer {
 	most := bp.Resources.DeepCopy()
 	kind, known := machine.Lookup(bp.InstanceType)
 	if known {
-		// All of the machine: a little of it is the kubelet's, so these are bounds from above.
-		most[corev1.ResourceCPU] = *resource.NewQuantity(int64(kind.VCPU), resource.DecimalSI)
-		most[corev1.ResourceMemory] = *resource.NewQuantity(kind.MemoryMiB<<20, resource.BinarySI)
+		maps.Copy(most, kind.NodeAllocatable(diskGiB))
 	}
 	made := Offer{Blueprint: bp, Machine: blueprint.Machine(bp), Most: most}
 	for _, capacityType := range capacityTypes {

@@ -110,7 +110,7 @@ func offerOf(t testing.TB, sharing v1alpha1.SharingSpec, instanceType string) Of
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewOffer(bp, []string{"us-east-1a", "us-east-1b"}, []v1alpha1.CapacityType{v1alpha1.CapacityTypeOnDemand})
+	return NewOffer(bp, 100, []string{"us-east-1a", "us-east-1b"}, []v1alpha1.CapacityType{v1alpha1.CapacityTypeOnDemand})
 }
 
 // Changes of a situation.
@@ -213,7 +213,7 @@ func refusingBoth(reason, message string) change {
 // onSpotToo lets the pool buy spot machines first.
 func onSpotToo() change {
 	return func(s *situation) {
-		s.pool.Offers = []Offer{NewOffer(s.pool.Offers[0].Blueprint, []string{"us-east-1a", "us-east-1b"}, []v1alpha1.CapacityType{v1alpha1.CapacityTypeSpot, v1alpha1.CapacityTypeOnDemand})}
+		s.pool.Offers = []Offer{NewOffer(s.pool.Offers[0].Blueprint, 100, []string{"us-east-1a", "us-east-1b"}, []v1alpha1.CapacityType{v1alpha1.CapacityTypeSpot, v1alpha1.CapacityTypeOnDemand})}
 	}
 }
 
