@@ -10,6 +10,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/utils/resources"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/fleet"
@@ -49,8 +50,15 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 	if err != nil {
 		return nil, err
 	}
+	claims, err := claimsOf(ctx, c.client, pool.Pool.Name)
+	if err != nil {
+		return nil, err
+	}
 	types := make([]*cloudprovider.InstanceType, 0, len(options))
 	for _, option := range options {
+		if err := c.narrow(ctx, option, claims); err != nil {
+			return nil, err
+		}
 		// No claim is made only to be refused: what the ledger has no room for is closed.
 		if usage.Fits(blueprint.Machine(option.blueprint)) != nil {
 			for _, offering := range option.Offerings {
@@ -60,6 +68,35 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 		types = append(types, option.InstanceType)
 	}
 	return types, nil
+}
+
+// narrow holds an instance type to what nodes of the same Blueprint have turned out to have for pods. Figures of machines that
+// do not exist yet are estimates: where one was too high, core would launch for a pod that no such node takes, and, since the
+// pod still waits, again and again.
+func (c *CloudProvider) narrow(ctx context.Context, option option, claims []karpv1.NodeClaim) error {
+	promised := resources.Subtract(option.Capacity, option.Overhead.Total())
+	lacks := corev1.ResourceList{}
+	for i := range claims {
+		claim := &claims[i]
+		if claim.Annotations[v1alpha1.AnnotationBlueprintHash] != option.blueprint.Hash || !is(claim, karpv1.ConditionTypeInitialized) ||
+			claim.Labels[corev1.LabelInstanceTypeStable] != option.Name {
+			continue
+		}
+		node := &corev1.Node{}
+		if err := c.client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading node %q: %w", claim.Status.NodeName, err)
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+			lack := promised[name].DeepCopy()
+			has, listed := node.Status.Allocatable[name]
+			lack.Sub(has)
+			if most := lacks[name]; listed && lack.Cmp(most) > 0 {
+				lacks[name] = lack
+			}
+		}
+	}
+	option.Overhead.SystemReserved = lacks
+	return nil
 }
 
 // options compiles the pool's instance types.
@@ -217,8 +254,8 @@ func instanceRequirements(kind machine.Type, bp v1alpha1.Blueprint, offerings cl
 
 func capacity(kind machine.Type, bp v1alpha1.Blueprint, diskGiB int64) corev1.ResourceList {
 	list := kind.NodeCapacity(diskGiB)
-	for _, resources := range []corev1.ResourceList{bp.Resources, blueprint.PseudoResources(bp)} {
-		for name, quantity := range resources {
+	for _, beside := range []corev1.ResourceList{bp.Resources, blueprint.PseudoResources(bp)} {
+		for name, quantity := range beside {
 			list[name] = quantity
 		}
 	}

@@ -233,3 +233,48 @@ func TestCoreOptions_LeaveCoresOwnSeriesOffUnlessAskedFor(t *testing.T) {
 		})
 	}
 }
+
+// What a machine has for pods is an estimate until one has joined. Where it was too high, no other machine is launched for a pod
+// that would not fit on it either.
+func TestSimulation_BelievesTheNodesThatThereAre(t *testing.T) {
+	w := newWorld(t, exclusive)
+	claim, node := w.working(t, "a", "p5.48xlarge", 8)
+	memory := func() string {
+		t.Helper()
+		types, err := w.GetInstanceTypes(t.Context(), w.nodePool(t, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		allocatable := types[0].Allocatable()
+		return allocatable.Memory().String()
+	}
+	if got := memory(); got != "1938300Mi" {
+		t.Fatalf("as estimated: %s, want 1938300Mi", got)
+	}
+	node.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("1900000Mi")
+	if err := w.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if got := memory(); got != "1900000Mi" {
+		t.Errorf("with a node that has 1900000Mi: %s", got)
+	}
+	node.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("2000000Mi")
+	if err := w.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	if got := memory(); got != "1938300Mi" {
+		t.Errorf("with a node that has more: %s, want no more than was estimated", got)
+	}
+	// A node of another Blueprint, such as with a smaller disk, proves nothing.
+	node.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("1Mi")
+	if err := w.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	claim.Annotations[v1alpha1.AnnotationBlueprintHash] = "another"
+	if err := w.client.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if got := memory(); got != "1938300Mi" {
+		t.Errorf("with a node of another Blueprint: %s", got)
+	}
+}
