@@ -41,9 +41,8 @@ type Books struct {
 	ledger  *ledger.Ledger
 
 	mu sync.Mutex // guards what follows
-	// counted is when pools were last counted, and pools which.
+	// counted is when the pools were last counted.
 	counted time.Time
-	pools   map[string]bool
 	// orphans are the instances that the last count found without a claim.
 	orphans map[string]bool
 }
@@ -88,7 +87,7 @@ func (b *Books) claimChanged(ctx context.Context, claim client.Object) []reconci
 func (b *Books) fresh(pool string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pools[pool] && b.clock.Since(b.counted) < countAgain
+	return b.ledger.Counted(pool) && b.clock.Since(b.counted) < countAgain
 }
 
 // note tells the ledger which claims of a pool are leaving.
@@ -97,9 +96,8 @@ func (b *Books) note(ctx context.Context, reader client.Reader, pool string) err
 	if err != nil {
 		return err
 	}
-	going := leaving(claims)
 	for i := range claims {
-		b.ledger.SetLeaving(pool, string(claims[i].UID), going[claims[i].UID])
+		b.ledger.SetLeaving(pool, string(claims[i].UID), leaving(&claims[i]))
 	}
 	return nil
 }
@@ -124,7 +122,6 @@ func (b *Books) count(ctx context.Context) error {
 	var instances []cloud.Instance
 	var claims *karpv1.NodeClaimList
 	var unreadable error
-	pools := map[string]bool{}
 	err := b.ledger.Rebuild(func() (map[string]ledger.World, error) {
 		var err error
 		if instances, claims, err = b.read(ctx); err != nil {
@@ -132,16 +129,13 @@ func (b *Books) count(ctx context.Context) error {
 		}
 		var worlds map[string]ledger.World
 		worlds, unreadable, err = b.worlds(ctx, claims, instances)
-		for name := range worlds {
-			pools[name] = true
-		}
 		return worlds, err
 	})
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
-	b.counted, b.pools = b.clock.Now(), pools
+	b.counted = b.clock.Now()
 	b.mu.Unlock()
 	return errors.Join(unreadable, b.endOrphans(ctx, claims, instances))
 }
@@ -175,7 +169,6 @@ func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instan
 	for _, instance := range instances {
 		byClaim[instance.Claim.UID] = append(byClaim[instance.Claim.UID], instance)
 	}
-	going := leaving(claims.Items)
 	for i := range claims.Items {
 		claim := &claims.Items[i]
 		name := claim.Labels[v1alpha1.LabelPool]
@@ -189,7 +182,6 @@ func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instan
 			delete(worlds, name)
 			continue
 		}
-		entry.Leaving = going[claim.UID]
 		world.Claims = append(world.Claims, entry)
 		worlds[name] = world
 	}
@@ -206,18 +198,18 @@ func (b *Books) worlds(ctx context.Context, claims *karpv1.NodeClaimList, instan
 
 // entryOf is a claim as the ledger counts it. instances are those that carry its UID.
 func entryOf(claim *karpv1.NodeClaim, instances []cloud.Instance) (ledger.Claim, error) {
-	entry := ledger.Claim{UID: string(claim.UID)}
+	entry := ledger.Claim{UID: string(claim.UID), Leaving: leaving(claim)}
 	journal, err := readJournal(claim)
 	switch {
-	case err != nil:
+	case err != nil && len(instances) == 0:
 		return entry, err
-	case journal.open():
+	case err == nil && journal.open():
 		entry.Attempt, entry.Machine, entry.State = journal.Token, machineOf(journal.InstanceType), ledger.Reserved
 		if claim.Status.ProviderID != "" {
 			entry.State = ledger.Launched
 		}
-	case claim.Status.ProviderID != "" && len(instances) > 0:
-		// Somebody took the journal away. What runs for the claim counts as what stays all the same.
+	case len(instances) > 0 && (err != nil || claim.Status.ProviderID != ""):
+		// Somebody spoiled the journal, or took it away. What runs for the claim counts as what stays all the same.
 		entry.Attempt, entry.Machine, entry.State = instances[0].Token, machineOf(instances[0].InstanceType), ledger.Launched
 	}
 	return entry, nil

@@ -76,7 +76,9 @@ const (
 )
 
 // RepairPolicies replaces nodes whose kubelet is gone for long. Core wants exactly one fallback without a reason.
-func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy {
+func (c *CloudProvider) RepairPolicies() []cloudprovider.RepairPolicy { return repairPolicies() }
+
+func repairPolicies() []cloudprovider.RepairPolicy {
 	policy := cloudprovider.RepairPolicy{
 		ConditionType:          corev1.NodeReady,
 		TolerationDuration:     repairAfter,

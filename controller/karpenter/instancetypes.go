@@ -3,7 +3,6 @@ package karpenter
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -129,15 +128,14 @@ func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, e
 	if err != nil {
 		return usage, err
 	}
-	going := leaving(claims)
 	var smallest *ledger.Machine
 	for i := range claims {
 		claim := &claims[i]
-		toReplace, err := c.replaceable(ctx, claim)
+		toReplace, err := replaceable(ctx, c.client, claim)
 		if err != nil {
 			return usage, err
 		}
-		if going[claim.UID] || !toReplace {
+		if leaving(claim) || !toReplace {
 			continue
 		}
 		m := machineOf(claim.Labels[corev1.LabelInstanceTypeStable])
@@ -152,26 +150,6 @@ func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, e
 		usage.Steady.HourlyCost -= smallest.Price
 	}
 	return usage, nil
-}
-
-// replaceable says whether core may replace a claim: it drifted, or its node is broken by one of our repair policies, for
-// however long.
-func (c *CloudProvider) replaceable(ctx context.Context, claim *karpv1.NodeClaim) (bool, error) {
-	if is(claim, karpv1.ConditionTypeDrifted) {
-		return true, nil
-	}
-	if claim.Status.NodeName == "" {
-		return false, nil
-	}
-	node := &corev1.Node{}
-	if err := c.client.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return slices.ContainsFunc(c.RepairPolicies(), func(policy cloudprovider.RepairPolicy) bool {
-		return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
-			return condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus
-		})
-	}), nil
 }
 
 // blueprints compiles the pool's, in order of preference; none where the pool is not accepted.

@@ -3,17 +3,17 @@ package karpenter
 import (
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	nodeclaimutils "sigs.k8s.io/karpenter/pkg/utils/nodeclaim"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 )
@@ -27,16 +27,8 @@ func claimsOf(ctx context.Context, reader client.Reader, pool string) ([]karpv1.
 	return claims.Items, nil
 }
 
-// leaving says which of some claims do not stay: those that are being deleted, that core has chosen to replace, and that are
-// replaced although core has forgotten it.
-func leaving(claims []karpv1.NodeClaim) map[types.UID]bool {
-	going, replaced := map[types.UID]bool{}, replacements(claims)
-	for i := range claims {
-		claim := &claims[i]
-		going[claim.UID] = !claim.DeletionTimestamp.IsZero() || chosen(claim) || replaces(claim, replaced[claim.UID])
-	}
-	return going
-}
+// leaving says whether a claim does not stay: it is being deleted, or core has chosen to replace it.
+func leaving(claim *karpv1.NodeClaim) bool { return !claim.DeletionTimestamp.IsZero() || chosen(claim) }
 
 // chosen says whether core has chosen a claim to be replaced: it sets DisruptionReason on the old claim before it makes the
 // new one (pkg/controllers/disruption/queue.go, v1.15.0), and also on one whose machine it only reboots
@@ -59,22 +51,23 @@ func is(claim *karpv1.NodeClaim, condition string) bool {
 func replacements(claims []karpv1.NodeClaim) map[types.UID][]*karpv1.NodeClaim {
 	by := map[types.UID][]*karpv1.NodeClaim{}
 	for i := range claims {
-		uids := claims[i].Annotations[v1alpha1.AnnotationReplaces]
-		if uids == "" || !claims[i].DeletionTimestamp.IsZero() {
-			continue
-		}
-		for uid := range strings.SplitSeq(uids, ",") {
-			by[types.UID(uid)] = append(by[types.UID(uid)], &claims[i])
+		claim := &claims[i]
+		old := types.UID(claim.Annotations[v1alpha1.AnnotationReplaces])
+		if old != "" && old != claim.UID && claim.DeletionTimestamp.IsZero() {
+			by[old] = append(by[old], claim)
 		}
 	}
 	return by
 }
 
-// replaces says whether what was made to replace a claim is as large. One machine of two may have failed: then core gives
-// the replacement up, and the old node stays.
-func replaces(old *karpv1.NodeClaim, by []*karpv1.NodeClaim) bool {
+// asLarge says whether what was made to replace a claim is as large, and younger. One machine of two may have failed: then
+// core gives the replacement up, and the old node stays.
+func asLarge(old *karpv1.NodeClaim, by []*karpv1.NodeClaim) bool {
 	var gpus int64
 	for _, claim := range by {
+		if claim.CreationTimestamp.Before(&old.CreationTimestamp) {
+			return false
+		}
 		if launchedType := claim.Labels[corev1.LabelInstanceTypeStable]; launchedType != "" {
 			gpus += machineOf(launchedType).GPUs
 		}
@@ -82,27 +75,42 @@ func replaces(old *karpv1.NodeClaim, by []*karpv1.NodeClaim) bool {
 	return gpus > 0 && gpus >= machineOf(old.Labels[corev1.LabelInstanceTypeStable]).GPUs
 }
 
-// chosenNow are the UIDs of the claims that the replacement which is about to be made is for: those that core has chosen
-// and that no other was made for.
+// chosenNow is the UID of the claim that the replacement which is about to be made is for; empty where that cannot be told.
+// Core does not say: it is the one that it has chosen, or, where it replaces several at once, the one that no other claim
+// was made for yet.
 func (b *Books) chosenNow(ctx context.Context, pool string) (string, error) {
 	claims, err := claimsOf(ctx, b.live, pool)
 	if err != nil {
 		return "", err
 	}
 	replaced := replacements(claims)
-	var uids []string
+	var all, unnamed []string
 	for i := range claims {
-		if chosen(&claims[i]) && claims[i].DeletionTimestamp.IsZero() && len(replaced[claims[i].UID]) == 0 {
-			uids = append(uids, string(claims[i].UID))
+		if !chosen(&claims[i]) || !claims[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		all = append(all, string(claims[i].UID))
+		if len(replaced[claims[i].UID]) == 0 {
+			unnamed = append(unnamed, string(claims[i].UID))
 		}
 	}
-	return strings.Join(uids, ","), nil
+	switch {
+	case len(all) == 1:
+		return all[0], nil
+	case len(unnamed) == 1:
+		return unnamed[0], nil
+	}
+	return "", nil
 }
 
-// endReplaced ends claims whose replacement is ready and that core no longer means to end. Core remembers what it replaces in
-// memory only: where it is killed meanwhile, it takes the mark off the old claim, both stay, and the pool has more than its
-// limits for good once other pods have taken the new node's room.
+// endReplaced ends a claim that keeps its pool above its limits, although what was made to replace it is ready and core no
+// longer means to end it. Core remembers what it replaces in memory only: where it is killed meanwhile, it takes the mark off
+// the old claim, and both stay for good once other pods have taken the new node's room. A node that no longer drifts, and is
+// not broken, stays all the same.
 func (b *Books) endReplaced(ctx context.Context, pool string) error {
+	if !b.ledger.Usage(pool).Above() {
+		return nil
+	}
 	claims, err := claimsOf(ctx, b.client, pool)
 	if err != nil {
 		return err
@@ -110,14 +118,38 @@ func (b *Books) endReplaced(ctx context.Context, pool string) error {
 	replaced := replacements(claims)
 	for i := range claims {
 		claim, by := &claims[i], replaced[claims[i].UID]
-		if !claim.DeletionTimestamp.IsZero() || is(claim, karpv1.ConditionTypeDisruptionReason) || !replaces(claim, by) || !ready(by) {
+		if leaving(claim) || !asLarge(claim, by) || !ready(by) {
 			continue
 		}
-		if err := b.endOne(ctx, claim.DeepCopy(), by); err != nil {
+		toReplace, err := replaceable(ctx, b.client, claim)
+		if err != nil {
 			return err
+		}
+		if toReplace {
+			return b.endOne(ctx, claim.DeepCopy(), by)
 		}
 	}
 	return nil
+}
+
+// replaceable says whether core may replace a claim: it drifted, or its node is broken by one of our repair policies, for
+// however long.
+func replaceable(ctx context.Context, reader client.Reader, claim *karpv1.NodeClaim) (bool, error) {
+	if is(claim, karpv1.ConditionTypeDrifted) {
+		return true, nil
+	}
+	if claim.Status.NodeName == "" {
+		return false, nil
+	}
+	node := &corev1.Node{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, node); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return slices.ContainsFunc(repairPolicies(), func(policy cloudprovider.RepairPolicy) bool {
+		return slices.ContainsFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool {
+			return condition.Type == policy.ConditionType && condition.Status == policy.ConditionStatus
+		})
+	}), nil
 }
 
 func ready(claims []*karpv1.NodeClaim) bool {
@@ -143,6 +175,6 @@ func (b *Books) endOne(ctx context.Context, claim *karpv1.NodeClaim, by []*karpv
 	case err != nil:
 		return fmt.Errorf("ending NodeClaim %s, which is replaced: %w", claim.Name, err)
 	}
-	log.FromContext(ctx).Info("ended a NodeClaim that is replaced: the controller was stopped before it could", "NodeClaim", claim.Name, "replacement", by[0].Name)
+	log.FromContext(ctx).Info("ended a NodeClaim that is replaced and kept its pool above its limits", "NodeClaim", claim.Name, "replacement", by[0].Name)
 	return nil
 }

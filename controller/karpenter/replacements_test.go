@@ -161,11 +161,11 @@ func (w *world) madeBeside(t *testing.T, ctx context.Context, other string) []*k
 }
 
 // A node is replaced, the controller is killed before it can end the old one, and core takes its mark off the old one after
-// the restart. The pool stays within its limit, launches nothing more, and the old node goes when the new one is ready.
+// the restart. The pool launches nothing more, and the old node goes when the new one is ready.
 func TestBooks_FinishAReplacementThatCoreHasForgotten(t *testing.T) {
-	w, old, replacement := fullWithReplacement(t)
+	w, old, replacement := fullWithReplacement(t, drifts)
 	w.forgets(t, "old")
-	w.wantSteady(t, 8)
+	w.wantSteady(t, 16)
 	w.endReplaced(t)
 	if w.isGoing(t, old) {
 		t.Fatal("the old claim is ended before its replacement is ready")
@@ -178,22 +178,60 @@ func TestBooks_FinishAReplacementThatCoreHasForgotten(t *testing.T) {
 	if !w.isGoing(t, old) || w.isGoing(t, replacement) {
 		t.Errorf("the old claim is going: %t, the new one: %t", w.isGoing(t, old), w.isGoing(t, replacement))
 	}
+	w.books.claimChanged(t.Context(), old)
+	w.wantSteady(t, 8)
 }
 
-func TestBooks_LeaveAReplacementToCoreWhileItKnowsOfIt(t *testing.T) {
-	w, old, replacement := fullWithReplacement(t)
-	w.with(t, w.reread(t, replacement), karpv1.ConditionTypeInitialized)
-	w.endReplaced(t)
-	if w.isGoing(t, old) {
-		t.Error("the old claim is ended although core has chosen it, and ends it when it sees fit")
+// What keeps the old node, with the new one ready.
+func TestBooks_LeaveTheOldNodeAlone(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, w *world, old, replacement *karpv1.NodeClaim){
+		"core has chosen it, and ends it when it sees fit": func(t *testing.T, w *world, _, _ *karpv1.NodeClaim) { w.chooses(t, "old") },
+		"the pool is within its limits": func(t *testing.T, w *world, _, _ *karpv1.NodeClaim) {
+			*w.pool.Spec.Limits.GPUs = 16
+			w.setLimits(t, w.CloudProvider)
+		},
+		"it drifts no more, and is not broken: a job may run there": func(t *testing.T, w *world, old, _ *karpv1.NodeClaim) {
+			claim := w.reread(t, old)
+			if err := claim.StatusConditions().Clear(karpv1.ConditionTypeDrifted); err != nil {
+				t.Fatal(err)
+			}
+			w.writeStatus(t, claim)
+		},
+		"what replaces it is older": func(t *testing.T, w *world, _, replacement *karpv1.NodeClaim) {
+			w.annotate(t, replacement, func(claim *karpv1.NodeClaim) { claim.CreationTimestamp = metav1.NewTime(began.Add(-time.Hour)) })
+		},
+		"what replaces it names itself": func(t *testing.T, w *world, _, replacement *karpv1.NodeClaim) {
+			w.annotate(t, replacement, func(claim *karpv1.NodeClaim) { claim.Annotations[v1alpha1.AnnotationReplaces] = string(claim.UID) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, old, replacement := fullWithReplacement(t, drifts)
+			w.forgets(t, "old")
+			w.with(t, w.reread(t, replacement), karpv1.ConditionTypeInitialized)
+			change(t, w, old, replacement)
+			w.endReplaced(t)
+			if w.isGoing(t, old) || w.isGoing(t, replacement) {
+				t.Errorf("the old claim is going: %t, the new one: %t", w.isGoing(t, old), w.isGoing(t, replacement))
+			}
+		})
+	}
+}
+
+func (w *world) annotate(t *testing.T, claim *karpv1.NodeClaim, change func(*karpv1.NodeClaim)) {
+	t.Helper()
+	current := w.reread(t, claim)
+	change(current)
+	if err := w.client.Update(t.Context(), current); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // Of two machines that were to take a node's place one failed, and core has given the replacement up: the old node stays,
 // and counts.
 func TestBooks_KeepANodeWhoseReplacementIsSmaller(t *testing.T) {
-	w := newWorld(t, limited(16, 0, ""), exclusive, machines([]string{"g6.xlarge"}, []string{"p5.48xlarge"}))
-	old := w.launched(t, "old", "p5.48xlarge")
+	w := newWorld(t, limited(8, 0, ""), exclusive, machines([]string{"g6.xlarge"}, []string{"p5.48xlarge"}))
+	old, _ := w.working(t, "old", "p5.48xlarge", 8)
+	drifts(t, w, old, nil)
 	w.chooses(t, "old")
 	replacement := w.replacement(t, "new", "g6.xlarge")
 	w.with(t, w.reread(t, replacement), karpv1.ConditionTypeInitialized)
@@ -205,11 +243,34 @@ func TestBooks_KeepANodeWhoseReplacementIsSmaller(t *testing.T) {
 	w.wantSteady(t, 9)
 }
 
-// The replacement fails: the old claim counts again as one that stays.
+// Core does not say what a claim replaces. Where it replaces two nodes at once and neither has a replacement yet, it cannot be
+// told, and is not guessed.
+func TestBooks_DoNotGuessWhatIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"a", "b"} {
+		w.launched(t, name)
+		w.chooses(t, name)
+	}
+	want := func(uid string) {
+		t.Helper()
+		if got, err := w.books.chosenNow(t.Context(), "inference"); err != nil || got != uid {
+			t.Errorf("it replaces %q (%v), want %q", got, err, uid)
+		}
+	}
+	want("")
+	first := w.launched(t, "new")
+	w.annotate(t, first, func(claim *karpv1.NodeClaim) {
+		claim.Annotations[v1alpha1.AnnotationReplaces] = "uid-a"
+	})
+	want("uid-b")
+	w.forgets(t, "b")
+	want("uid-a") // a second machine for the same node
+}
+
+// The replacement fails: the old claim counts as one that stays, and the other's machine until it is gone.
 func TestBooks_ANodeStaysWhenItsReplacementIsGone(t *testing.T) {
-	w, _, replacement := fullWithReplacement(t)
+	w, _, replacement := fullWithReplacement(t, drifts)
 	w.forgets(t, "old")
-	w.wantSteady(t, 8)
 	remove(t, w, w.reread(t, replacement))
 	w.books.claimChanged(t.Context(), replacement)
 	w.wantSteady(t, 8)
@@ -229,16 +290,13 @@ func TestBooks_ANodeThatIsOnlyRebootedStays(t *testing.T) {
 // The drain of a broken node is bounded, as core's repair bounds it: its pods may never answer.
 func TestBooks_BoundTheDrainOfANodeThatDidNotDrift(t *testing.T) {
 	for name, tc := range map[string]struct {
-		condition string
-		bound     string
+		breaks func(*testing.T, *world, *karpv1.NodeClaim, *corev1.Node)
+		bound  string
 	}{
-		"broken":  {"", began.Add(drainFor).Format(time.RFC3339)},
-		"drifted": {karpv1.ConditionTypeDrifted, ""},
+		"broken":  {fails, began.Add(drainFor).Format(time.RFC3339)},
+		"drifted": {drifts, ""},
 	} {
-		w, old, replacement := fullWithReplacement(t)
-		if tc.condition != "" {
-			w.with(t, w.reread(t, old), tc.condition)
-		}
+		w, old, replacement := fullWithReplacement(t, tc.breaks)
 		w.forgets(t, "old")
 		w.with(t, w.reread(t, replacement), karpv1.ConditionTypeInitialized)
 		w.endReplaced(t)
@@ -248,14 +306,21 @@ func TestBooks_BoundTheDrainOfANodeThatDidNotDrift(t *testing.T) {
 	}
 }
 
-// Somebody takes the launch journal off a claim: after a restart its machine counts as one that stays all the same.
-func TestBooks_CountAClaimWhoseJournalIsTakenAway(t *testing.T) {
-	w := newWorld(t, limited(16, 0, ""))
-	claim := w.launched(t, "a")
-	delete(claim.Annotations, v1alpha1.AnnotationLaunch)
-	if err := w.client.Update(t.Context(), claim); err != nil {
-		t.Fatal(err)
+// Somebody takes the launch journal off a claim, or writes into it: after a restart its machine counts as one that stays all
+// the same, and its pool is counted.
+func TestBooks_CountAClaimWhoseJournalIsTakenAwayOrSpoiled(t *testing.T) {
+	for name, change := range map[string]func(*karpv1.NodeClaim){
+		"taken away": func(claim *karpv1.NodeClaim) { delete(claim.Annotations, v1alpha1.AnnotationLaunch) },
+		"spoiled":    func(claim *karpv1.NodeClaim) { claim.Annotations[v1alpha1.AnnotationLaunch] = "x" },
+	} {
+		t.Run(name, func(t *testing.T) { countedWithout(t, change) })
 	}
+}
+
+func countedWithout(t *testing.T, change func(*karpv1.NodeClaim)) {
+	t.Helper()
+	w := newWorld(t, limited(16, 0, ""))
+	w.annotate(t, w.launched(t, "a"), change)
 	restarted := NewCloudProvider(w.client, w.client, w.cloud, "test", w.clock)
 	w.setLimits(t, restarted)
 	if err := restarted.books.count(t.Context()); err != nil {
@@ -267,11 +332,13 @@ func TestBooks_CountAClaimWhoseJournalIsTakenAway(t *testing.T) {
 	}
 }
 
-// fullWithReplacement is a pool with a limit of 8 GPUs, whose one node of 8 core replaces: the replacement has launched.
-func fullWithReplacement(t *testing.T) (w *world, old, replacement *karpv1.NodeClaim) {
+// fullWithReplacement is a pool with a limit of 8 GPUs, whose one node of 8 core replaces since something is the matter with
+// it: the replacement has launched.
+func fullWithReplacement(t *testing.T, breaks func(*testing.T, *world, *karpv1.NodeClaim, *corev1.Node)) (w *world, old, replacement *karpv1.NodeClaim) {
 	t.Helper()
-	w = newWorld(t, limited(8, 0, ""))
-	old = w.launched(t, "old")
+	w = newWorld(t, limited(8, 0, ""), exclusive)
+	old, node := w.working(t, "old", "p5.48xlarge", 8)
+	breaks(t, w, old, node)
 	w.chooses(t, "old")
 	replacement = w.replacement(t, "new", "p5.48xlarge")
 	w.wantSteady(t, 8)

@@ -138,17 +138,22 @@ func WaitingSince(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// NamedPools are the pools that a pod asks for, by its node selector or a required node affinity.
+// NamedPools are the pools that a pod asks for, by its node selector or a required node affinity. Of the affinity's terms one is
+// enough: where one of them names no pool, the pod may go to any, and names none.
 func NamedPools(pod *corev1.Pod) []string {
-	var pools []string
 	if name := pod.Spec.NodeSelector[v1alpha1.LabelPool]; name != "" {
-		pools = append(pools, name)
+		return []string{name}
 	}
+	var pools []string
 	for _, term := range requiredTerms(pod) {
+		before := len(pools)
 		for _, expression := range term.MatchExpressions {
 			if expression.Key == v1alpha1.LabelPool && expression.Operator == corev1.NodeSelectorOpIn {
 				pools = append(pools, expression.Values...)
 			}
+		}
+		if len(pools) == before {
+			return nil
 		}
 	}
 	slices.Sort(pools)

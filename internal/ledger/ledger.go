@@ -45,6 +45,14 @@ func (l *Ledger) Drop(pool string) {
 	delete(l.pools, pool)
 }
 
+// Counted says whether Rebuild has counted a pool since the start, or since one of its name was dropped.
+func (l *Ledger) Counted(pool string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, known := l.pools[pool]
+	return known && p.rebuilt
+}
+
 // Usage is the pool now.
 func (l *Ledger) Usage(pool string) Usage {
 	l.mu.Lock()

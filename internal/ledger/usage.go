@@ -34,6 +34,17 @@ func (u Usage) Fits(m Machine) error {
 	return nil
 }
 
+// Above says whether the machines that stay are more than a limit admits: it was lowered, or a replacement was given up when
+// the new machine was there.
+func (u Usage) Above() bool {
+	for _, limit := range limits() {
+		if value, limited := u.Limits.value(limit); limited && u.Steady.of(limit) > value {
+			return true
+		}
+	}
+	return false
+}
+
 // refuse holds one sum to one limit.
 func (u Usage) refuse(sum Sum, limit Limit, m Machine) *Refusal {
 	value, surge, limited := u.allowed(sum, limit)
