@@ -29,6 +29,8 @@ const (
 	conflictAgain = 50 * time.Millisecond
 	// notReadyAgain is how soon a pool is looked at again whose ledger has not counted it since the start.
 	notReadyAgain = time.Second
+	// countedWithin is how long the ledger may take to count a pool after a start: it asks the API server and the cloud once.
+	countedWithin = time.Minute
 	// eventsAgain is how soon the pods are told that the pace of events left over.
 	eventsAgain = time.Second
 	// waitingAgain is how often a pool is looked at while pods wait: time passes in the metrics, and what nodes have left
@@ -86,7 +88,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading GPUNodePool %q: %w", request.Name, err)
 	}
-	if !c.supply.Usage(pool.Name).Ready && !refused(pool) {
+	switch {
+	case c.supply.Usage(pool.Name).Ready || refused(pool):
+		c.expected.counted(pool.Name)
+	case c.expected.notCounted(pool.Name, c.clock.Now()) <= countedWithin:
 		// What was said before a restart stands until there is something to say.
 		return reconcile.Result{RequeueAfter: notReadyAgain}, nil
 	}

@@ -340,6 +340,29 @@ func TestReconcile_SaysWhyAPoolThatWasNeverAcceptedHoldsItsPods(t *testing.T) {
 	}
 }
 
+// After a start nothing is launched before the ledger has counted. Where it cannot, the pods hear of that, and no more of what
+// held them before.
+func TestReconcile_SaysThatAPoolCannotBeCounted(t *testing.T) {
+	w := newWorld(t, newPool("inf", "whole", "g6.xlarge"), newClass("whole", v1alpha1.SharingSpec{Strategy: v1alpha1.SharingExclusive}), newPod("pod", "inf", list(gpu, 1)))
+	w.reconcile(t, "inf")
+	w.clock.Step(countedWithin)
+	w.reconcile(t, "inf")
+	if holds := w.pool(t, "inf").Status.Holds; len(holds) != 0 {
+		t.Fatalf("within a minute holds are %+v", holds)
+	}
+	w.clock.Step(time.Second)
+	w.reconcile(t, "inf")
+	holds := w.pool(t, "inf").Status.Holds
+	if len(holds) != 1 || holds[0].Reason != v1alpha1.HoldPoolNotReady || !strings.HasPrefix(holds[0].Message, "its machines cannot be counted since the controller started") {
+		t.Errorf("after a minute holds are %+v", holds)
+	}
+	w.count(t, "inf", ledger.Limits{})
+	w.reconcile(t, "inf")
+	if holds := w.pool(t, "inf").Status.Holds; len(holds) != 0 {
+		t.Errorf("when it is counted holds are %+v", holds)
+	}
+}
+
 func TestReconcile_APodThatNamesTwoPoolsIsHeldOnlyIfBothHoldItAndOneSpeaks(t *testing.T) {
 	either := func(pod *corev1.Pod) {
 		pod.Spec.NodeSelector = nil

@@ -22,6 +22,9 @@ import (
 // shared reads what the cache holds without a copy: thousands of pods are read at each look, and none is written.
 const shared = client.UnsafeDisableDeepCopy
 
+// notCounted is the trouble of a pool that launches nothing because nobody knows what it has.
+const notCounted = "its machines cannot be counted since the controller started, and nothing is launched before they are: the controller's log says why"
+
 // looked is a pool at one moment.
 type looked struct {
 	pool    diagnose.Pool
@@ -46,6 +49,9 @@ func (c *Controller) look(ctx context.Context, pool *v1alpha1.GPUNodePool) (look
 	}
 	if seen.pool, err = diagnose.Assemble(source); err != nil {
 		return looked{}, err
+	}
+	if seen.pool.Trouble == "" && !seen.pool.Usage.Ready {
+		seen.pool.Trouble = notCounted
 	}
 	seen.blocks = diagnose.Blocks(seen.pool)
 	seen.unavailable = source.Pool.Status.Unavailable

@@ -13,8 +13,10 @@ import (
 // memory is since when the pods of each pool can be expected to be placed. A pod that begins to be expected gets the time
 // that a launch takes, however long a limit held it before; so does every pod at the first look after a start.
 type memory struct {
-	mu    sync.Mutex // guards since
+	mu    sync.Mutex // guards what follows
 	since map[string]map[types.UID]patience
+	// uncounted is since when the ledger has not counted a pool.
+	uncounted map[string]time.Time
 }
 
 // patience is what one pod has had of it.
@@ -25,7 +27,28 @@ type patience struct {
 	joining time.Time
 }
 
-func newMemory() *memory { return &memory{since: map[string]map[types.UID]patience{}} }
+func newMemory() *memory {
+	return &memory{since: map[string]map[types.UID]patience{}, uncounted: map[string]time.Time{}}
+}
+
+// notCounted says for how long the ledger has not counted a pool.
+func (m *memory) notCounted(pool string, now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since, known := m.uncounted[pool]
+	if !known {
+		since = now
+		m.uncounted[pool] = since
+	}
+	return now.Sub(since)
+}
+
+// counted forgets that a pool was not counted.
+func (m *memory) counted(pool string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.uncounted, pool)
+}
 
 // tell puts into a cluster what is remembered of some pods of a pool. One that is new, or was held until now, is expected
 // from now on.
@@ -71,4 +94,5 @@ func (m *memory) forget(pool string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.since, pool)
+	delete(m.uncounted, pool)
 }

@@ -309,7 +309,7 @@ func TestReconcile_AVolumeThatIsNotThereHoldsItsPod(t *testing.T) {
 		newPod("fine", "inf", list(gpu, 1), mounts("fine")), newPod("missing", "inf", list(gpu, 1), mounts("data")), newPod("slow", "inf", list(gpu, 1), mounts("slow")))
 	w.count(t, "inf", ledger.Limits{})
 	w.reconcile(t, "inf")
-	w.wantHolds(t, "inf", "Other 2: the pod needs PersistentVolumeClaim default/data, which does not exist; no node is sought until it is bound (the first of 2 waiting pods; each has its own words)")
+	w.wantHolds(t, "inf", "Gated 2: the pod needs PersistentVolumeClaim default/data, which does not exist; no node is sought until it is bound (the first of 2 waiting pods; each has its own words)")
 	for _, line := range w.said.take() {
 		if strings.HasPrefix(line, "Pod fine") {
 			t.Errorf("a pod whose volume waits for it is told %q", line)

@@ -45,7 +45,7 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 	if err != nil {
 		return nil, err
 	}
-	usage, err := c.usage(ctx, pool.Pool.Name)
+	usage, replaced, err := c.usage(ctx, pool.Pool.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,8 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 			return nil, err
 		}
 		// No claim is made only to be refused: what the ledger has no room for is closed.
-		if usage.Fits(blueprint.Machine(option.blueprint)) != nil {
+		// Nor is one replaced by several that have no room together.
+		if usage.Fits(blueprint.Machine(option.blueprint)) != nil || replaced != nil && usage.Fits(*replaced) != nil {
 			for _, offering := range option.Offerings {
 				offering.Available = false
 			}
@@ -118,22 +119,22 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 // usage is what the simulation under way is held to. Where core looks for a replacement, the node to be replaced still
 // counts as one that stays, and does not once it is chosen, so it is left out. Core does not say which it looks at: it is one
 // that drifted or broke, and the smallest of these is left out, so that what is planned for any of them is not refused. The
-// larger ones follow when the smaller are done. Pods that wait do not get that room: coreClient keeps them from core.
-func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, error) {
-	usage := c.ledger.Usage(pool)
+// larger ones follow when the smaller are done. Pods that wait do not get that room: coreClient keeps them from core. The machine
+// that is left out is returned too, nil where there is none.
+func (c *CloudProvider) usage(ctx context.Context, pool string) (usage ledger.Usage, smallest *ledger.Machine, err error) {
+	usage = c.ledger.Usage(pool)
 	if !disrupting(ctx) {
-		return usage, nil
+		return usage, nil, nil
 	}
 	claims, err := claimsOf(ctx, c.client, pool)
 	if err != nil {
-		return usage, err
+		return usage, nil, err
 	}
-	var smallest *ledger.Machine
 	for i := range claims {
 		claim := &claims[i]
 		toReplace, err := replaceable(ctx, c.client, claim)
 		if err != nil {
-			return usage, err
+			return usage, nil, err
 		}
 		if leaving(claim) || !toReplace {
 			continue
@@ -149,7 +150,7 @@ func (c *CloudProvider) usage(ctx context.Context, pool string) (ledger.Usage, e
 		usage.Steady.Nodes--
 		usage.Steady.HourlyCost -= smallest.Price
 	}
-	return usage, nil
+	return usage, smallest, nil
 }
 
 // blueprints compiles the pool's, in order of preference; none where the pool is not accepted.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
@@ -514,5 +515,33 @@ func TestSimulation_KeepsThePreferenceOfMachines(t *testing.T) {
 				t.Errorf("a claim of %v by preference %v", options, tc.order)
 			}
 		}
+	}
+}
+
+// The one machine of 8 GPUs of a full pool drifts, since the pool names machines of 1 GPU now. They come one by one: where the
+// surge has room for one of them only, none is planned, and where it is as large as the machine that is there, all are.
+func TestOfferings_AreClosedWhereAReplacementHasRoomInPartOnly(t *testing.T) {
+	w := newWorld(t, limited(8, 0, ""), exclusive)
+	claim, _ := w.working(t, "old", "p5.48xlarge", 8)
+	drifts(t, w, claim, nil)
+	w.pool.Spec.Machines = []v1alpha1.MachineSpec{{InstanceTypes: []string{"g6.xlarge"}}}
+	if err := w.client.Update(t.Context(), w.pool); err != nil {
+		t.Fatal(err)
+	}
+	bounds, err := blueprint.Limits(w.pool, []v1alpha1.Blueprint{w.blueprint(t)})
+	if err != nil || bounds.Surge.GPUs != 1 {
+		t.Fatalf("surge %+v (%v)", bounds.Surge, err)
+	}
+	w.ledger.SetLimits("inference", bounds)
+	if n := w.open(t, "disruption", "g6.xlarge"); n != 0 {
+		t.Errorf("%d offerings are open where one of eight machines has room", n)
+	}
+	bounds, err = blueprint.Limits(w.pool, []v1alpha1.Blueprint{w.blueprint(t)}, machineOf("p5.48xlarge"))
+	if err != nil || bounds.Surge.GPUs != 8 {
+		t.Fatalf("surge %+v (%v)", bounds.Surge, err)
+	}
+	w.ledger.SetLimits("inference", bounds)
+	if n := w.open(t, "disruption", "g6.xlarge"); n == 0 {
+		t.Error("no offering is open where all eight have room")
 	}
 }

@@ -192,7 +192,11 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 		return nil
 	}
 	// The ledger learns the limits even where they are refused below: they hold back what was accepted before.
-	bounds, err := blueprint.Limits(pool, blueprints)
+	present, err := c.machines(ctx, pool)
+	if err != nil {
+		return err
+	}
+	bounds, err := blueprint.Limits(pool, blueprints, present...)
 	if err != nil {
 		return fmt.Errorf("reading the limits of pool %q: %w", pool.Name, err)
 	}

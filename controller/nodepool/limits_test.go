@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/nodeclass"
@@ -149,5 +150,28 @@ func TestReconcile_LooksAgainSoonAfterAConflictOverTheStatus(t *testing.T) {
 	result, err := w.Reconcile(t.Context(), w.pool(t))
 	if err != nil || result.RequeueAfter != conflictAgain {
 		t.Errorf("result %+v, error %v: want a look after %s", result, err, conflictAgain)
+	}
+}
+
+// A machine that the pool no longer launches may be larger than all that it does: the surge has room for what takes its place.
+func TestReconcile_CountsTheSurgeByTheMachinesThatThereAre(t *testing.T) {
+	w := newWorld(t, limitedPool(8, 8, ""), func(pool *v1alpha1.GPUNodePool, _ *nodeclass.Object, _ *v1alpha1.MIGLayout) {
+		pool.Spec.Machines = machines("p5.4xlarge")
+	})
+	surge := func() int64 {
+		t.Helper()
+		w.reconcile(t)
+		return w.Controller.ledger.Usage(poolName).Limits.Surge.GPUs
+	}
+	if got := surge(); got != 1 {
+		t.Errorf("a surge of %d GPUs, want the 1 of a p5.4xlarge", got)
+	}
+	claim := &karpv1.NodeClaim{}
+	claim.Name, claim.Labels = "old", map[string]string{v1alpha1.LabelPool: poolName, corev1.LabelInstanceTypeStable: "p5.48xlarge"}
+	if err := w.client.Create(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	if got := surge(); got != 8 {
+		t.Errorf("a surge of %d GPUs, want the 8 of the p5.48xlarge that is there", got)
 	}
 }

@@ -2,6 +2,7 @@ package blueprint
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 )
 
-// Limits are what the pool may have, for the ledger. bps are the Blueprints of everything that the pool may launch: the
-// surge is so many machines as large as the largest of them. A pool without limits has none, and no surge. The error is
-// of an hourly cost that is not an amount of dollars, which the CRD does not admit; the limits with it admit nothing.
-func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint) (ledger.Limits, error) {
+// Limits are what the pool may have, for the ledger. bps are the Blueprints of everything that the pool may launch, and present
+// are machines that it has: the surge is so many machines as large as the largest of them, so that a large one can be replaced
+// by small ones. A pool without limits has none, and no surge. The error is of an hourly cost that is not an amount of
+// dollars, which the CRD does not admit; the limits with it admit nothing.
+func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint, present ...ledger.Machine) (ledger.Limits, error) {
 	spec := pool.Spec.Limits
 	if spec == nil {
 		return ledger.Limits{}, nil
@@ -28,9 +30,9 @@ func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint) (ledger.Limits
 		}
 		limits.HourlyCost = &cost
 	}
-	machines := make([]ledger.Machine, len(bps))
-	for i, bp := range bps {
-		machines[i] = Machine(bp)
+	machines := slices.Clone(present)
+	for _, bp := range bps {
+		machines = append(machines, Machine(bp))
 	}
 	surge := int64(v1alpha1.DefaultSurge)
 	if spec.Surge != nil {

@@ -54,8 +54,8 @@ type decision struct {
 
 func (d *decision) verdict(asked demand) Verdict {
 	v := Verdict{Pod: asked.pod, Pool: d.pool.Name, Requests: asked.requests, Since: WaitingSince(asked.pod)}
-	own, volumes := slices.Concat(d.gated(asked), d.notAllowed(asked)), d.volumes(asked.pod)
-	if len(own)+len(volumes) == 0 {
+	own := slices.Concat(d.gated(asked), d.volumes(asked.pod), d.notAllowed(asked))
+	if len(own) == 0 {
 		if place := d.place(asked); place != nil {
 			return d.expected(v, asked, place)
 		}
@@ -68,10 +68,8 @@ func (d *decision) verdict(asked demand) Verdict {
 	switch {
 	case there != nil:
 		v.Offer, v.Causes = d.ofDaemonSet(asked, there)
-		v.Causes = slices.Concat(own, v.Causes, volumes)
-	case len(own) == 0 && len(volumes) > 0 && slices.ContainsFunc(d.places, func(p *Place) bool { return d.takes(asked, p) }):
-		v.Causes = volumes
-	case d.fromNew(&v, asked, own, volumes):
+		v.Causes = slices.Concat(own, v.Causes)
+	case d.fromNew(&v, asked, own):
 		return d.expected(v, asked, nil)
 	}
 	d.refine(v.Causes, asked)
@@ -79,17 +77,17 @@ func (d *decision) verdict(asked demand) Verdict {
 }
 
 // fromNew finds what keeps a machine from being launched for a pod that no place takes. It is true where nothing does.
-func (d *decision) fromNew(v *Verdict, asked demand, own, volumes []Cause) bool {
+func (d *decision) fromNew(v *Verdict, asked demand, own []Cause) bool {
 	offer, causes := d.launch(asked)
 	v.Offer = offer
 	unproved, absent := d.notVerified(asked), d.notJoined(asked)
-	v.Joining = len(own)+len(volumes) == 0 && len(absent) > 0
+	v.Joining = len(own) == 0 && len(absent) > 0
 	awaited := len(own) == 0 && d.awaits(asked)
 	if offer != nil && len(own)+len(causes) == 0 && d.pool.Trouble == "" && !awaited {
-		v.Causes = slices.Concat(d.stuck(asked), volumes)
+		v.Causes = d.stuck(asked)
 		return len(v.Causes) == 0
 	}
-	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, absent, d.fragmented(asked), volumes)
+	v.Causes = slices.Concat(own, d.trouble(), causes, unproved, absent, d.fragmented(asked))
 	if slices.ContainsFunc(v.Causes, ofThePod) && slices.ContainsFunc(d.places, d.pool.open) {
 		// Once the pod is right, a node with room may take it: that no machine may be launched need not stand in its way.
 		v.Causes = slices.DeleteFunc(v.Causes, func(c Cause) bool { return !ofThePod(c) })

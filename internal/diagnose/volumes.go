@@ -59,7 +59,7 @@ func (d *decision) volumes(pod *corev1.Pod) []Cause {
 		if state == "" {
 			continue
 		}
-		c := d.cause(v1alpha1.HoldOther, "the pod needs PersistentVolumeClaim %s, which %s; no node is sought until it is bound", name, state)
+		c := d.cause(v1alpha1.HoldGated, "the pod needs PersistentVolumeClaim %s, which %s; no node is sought until it is bound", name, state)
 		c.Remedy, c.Evidence = remedy, []Fact{{"volumeClaim", name.String()}, {"state", state}}
 		return []Cause{c}
 	}

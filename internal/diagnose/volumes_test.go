@@ -58,43 +58,43 @@ func TestDecide_AVolumeThatIsNotThere(t *testing.T) {
 		{name: "nobody has read what there is", changes: []change{mounting()}, want: "expected"},
 		{name: "it is bound", changes: []change{mounting(), stored(volumeClaim("data", "at-once", corev1.ClaimBound, "pv-1"))}, want: "expected"},
 		{name: "it waits for its first consumer", changes: []change{mounting(), pending("first-consumer", "")}, want: "expected"},
-		{name: "the claim does not exist", changes: []change{mounting(), stored()}, want: "Other", message: missing, remedy: create},
+		{name: "the claim does not exist", changes: []change{mounting(), stored()}, want: "Gated", message: missing, remedy: create},
 		{name: "the claim is in another namespace", changes: []change{mounting(), stored(func() *corev1.PersistentVolumeClaim {
 			c := volumeClaim("data", "at-once", corev1.ClaimBound, "pv-1")
 			c.Namespace = "others"
 			return c
-		}())}, want: "Other", message: missing, remedy: create},
+		}())}, want: "Gated", message: missing, remedy: create},
 		{name: "its class binds at once, and has not", changes: []change{mounting(), pending("at-once", "")},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: StorageClass at-once binds volumes before there is a pod, and has bound none; no node is sought until it is bound", remedy: look},
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: StorageClass at-once binds volumes before there is a pod, and has bound none; no node is sought until it is bound", remedy: look},
 		{name: "its class does not say, which is at once", changes: []change{mounting(), pending("unsaid", "")},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: StorageClass unsaid binds volumes before there is a pod, and has bound none; no node is sought until it is bound", remedy: look},
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: StorageClass unsaid binds volumes before there is a pod, and has bound none; no node is sought until it is bound", remedy: look},
 		{name: "its class does not exist", changes: []change{mounting(), pending("gone", "")},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: there is no StorageClass gone; no node is sought until it is bound",
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: there is no StorageClass gone; no node is sought until it is bound",
 			remedy: "create the StorageClass, or create the claim anew with one that exists"},
 		{name: "it has no class", changes: []change{mounting(), pending("", "")},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: it names no StorageClass, and no PersistentVolume is bound to it; no node is sought until it is bound", remedy: look},
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: it names no StorageClass, and no PersistentVolume is bound to it; no node is sought until it is bound", remedy: look},
 		{name: "it names a volume and is not bound to it", changes: []change{mounting(), pending("first-consumer", "pv-1")},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: it is not bound to PersistentVolume pv-1 yet; no node is sought until it is bound", remedy: look},
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Pending: it is not bound to PersistentVolume pv-1 yet; no node is sought until it is bound", remedy: look},
 		{name: "its volume is lost", changes: []change{mounting(), stored(volumeClaim("data", "at-once", corev1.ClaimLost, "pv-1"))},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Lost: its PersistentVolume pv-1 does not exist; no node is sought until it is bound",
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is Lost: its PersistentVolume pv-1 does not exist; no node is sought until it is bound",
 			remedy: "restore the PersistentVolume, or create the claim anew"},
 		{name: "it is being deleted", changes: []change{mounting(), stored(func() *corev1.PersistentVolumeClaim {
 			c := volumeClaim("data", "at-once", corev1.ClaimBound, "pv-1")
 			c.DeletionTimestamp = &metav1.Time{Time: noon}
 			return c
-		}())}, want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is being deleted; no node is sought until it is bound",
+		}())}, want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/data, which is being deleted; no node is sought until it is bound",
 			remedy: "create it anew once it is gone, or name another in the pod's volumes"},
 		{name: "one of the pod's own is about to be made", changes: []change{ephemerally(), stored()}, want: "expected"},
 		{name: "one of the pod's own is not bound", changes: []change{ephemerally(), stored(volumeClaim("pod-scratch", "at-once", corev1.ClaimPending, ""))},
-			want: "Other", message: "pool inf: the pod needs PersistentVolumeClaim default/pod-scratch, which is Pending: StorageClass at-once binds volumes before there is a pod, and has bound none; no node is sought until it is bound"},
-		{name: "no claim, and a node has room in a full pool", changes: []change{mounting(), stored(), fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "Other", message: missing},
+			want: "Gated", message: "pool inf: the pod needs PersistentVolumeClaim default/pod-scratch, which is Pending: StorageClass at-once binds volumes before there is a pod, and has bound none; no node is sought until it is bound"},
+		{name: "no claim, and a node has room in a full pool", changes: []change{mounting(), stored(), fullPool(), node("n1", fullNode, "gpu 7", 0)}, want: "Gated", message: missing},
 		{name: "no claim, and the pool is full", changes: []change{mounting(), stored(), fullPool()},
-			want: "LimitReached", message: "pool inf: limit gpus 8 is reached: 8 in use, 8 asked", also: "Other"},
+			want: "Gated", message: missing, also: "LimitReached"},
 		{name: "no claim, and the pod is wrong too", changes: []change{mounting(), stored(), tolerationsLeft(0)},
-			want: "NotTolerated", message: "pool inf: the pod does not tolerate nvidia.com/gpu=present:NoSchedule and gpufleet.dev/workload=Inference:NoSchedule, 2 of the 2 taints of the pool's nodes", also: "Other"},
-		{name: "no claim, and the pod is of a DaemonSet", changes: []change{mounting(), stored(), daemonOn("n1"), node("n1", fullNode, "gpu 7", 0)}, want: "Other", message: missing},
+			want: "Gated", message: missing, also: "NotTolerated"},
+		{name: "no claim, and the pod is of a DaemonSet", changes: []change{mounting(), stored(), daemonOn("n1"), node("n1", fullNode, "gpu 7", 0)}, want: "Gated", message: missing},
 		{name: "no claim, and a machine does not join", changes: []change{mounting(), stored(), fullPool(), asked("c1", "i-0abc", 11*time.Minute)},
-			want: "NotVerified", message: "pool inf: NodeClaim c1 (instance i-0abc) has no node since 11:49:00 UTC, when it was asked for", also: "LimitReached Other"},
+			want: "Gated", message: missing, also: "NotVerified LimitReached"},
 	})
 }
 

@@ -34,8 +34,8 @@ const (
 // several that apply the first is the pod's reason.
 var HoldReasons = []HoldReason{
 	{
-		HoldGated, "a scheduling gate, or a scheduler that has not looked at it yet, holds the pod back before any node is sought",
-		"admit the pod where it queues: look at the object of whoever set the gate", "",
+		HoldGated, "a scheduling gate, a scheduler that has not looked at it yet, or a volume that is not there holds the pod back before any node is sought",
+		"admit the pod where it queues, or make its volume: look at the object of whoever set the gate, or at the PersistentVolumeClaim", "",
 	},
 	{
 		HoldNotAllowed, "a ResourceQuota of the pod's namespace leaves no room for what the pod needs made for it",
@@ -94,7 +94,7 @@ var HoldReasons = []HoldReason{
 		"wait, or let the pool use more zones, purchase options or instance types", ConditionCapacityUnavailable,
 	},
 	{
-		HoldOther, "nothing of the pool holds the pod, but a volume that is not there, or something that gpufleet does not know",
+		HoldOther, "nothing that gpufleet knows of holds the pod",
 		"look at what the scheduler says in the pod's PodScheduled condition and at its events", "",
 	},
 }

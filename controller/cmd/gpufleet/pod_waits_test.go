@@ -146,7 +146,7 @@ func TestExplainPod_AVolumeThatIsNotThere(t *testing.T) {
 			n.Status.Allocatable = amounts(slice, 60)
 		}
 	}
-	newWorld(t, with(objects, mounting())...).run(t, "explain", "pod", "mounts").want(t, exitHeld, `Pod default/mounts is held: Other, for 2m.
+	newWorld(t, with(objects, mounting())...).run(t, "explain", "pod", "mounts").want(t, exitHeld, `Pod default/mounts is held: Gated, for 2m.
 
   pool inference: the pod needs PersistentVolumeClaim default/data, which does not exist; no node is sought until it is bound
 
@@ -159,7 +159,7 @@ Evidence
   state        does not exist
 
 The controller says otherwise
-  status.holds of GPUNodePool inference has no Other, but LimitReached for 1 pod
+  status.holds of GPUNodePool inference has no Gated, but LimitReached for 1 pod
 `, "")
 }
 
