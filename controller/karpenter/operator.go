@@ -198,7 +198,7 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 	return &operator.Operator{
 		Manager:             mgr,
 		KubernetesInterface: kubernetesInterface,
-		EventRecorder:       events.NewRecorder(mgr.GetEventRecorderFor(v1alpha1.ControllerName)), //nolint:staticcheck // core's recorder wants the old interface
+		EventRecorder:       recorder{events.NewRecorder(mgr.GetEventRecorderFor(v1alpha1.ControllerName))}, //nolint:staticcheck // core's recorder wants the old interface
 		Clock:               clock.RealClock{},
 		InstanceTypeStore:   nodeoverlay.NewInstanceTypeStore(),
 		PredictionStore:     prediction.NewStore(),
