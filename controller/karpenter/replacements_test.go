@@ -202,6 +202,7 @@ func TestBooks_LeaveTheOldNodeAlone(t *testing.T) {
 		},
 		"what replaces it names itself": func(t *testing.T, w *world, _, replacement *karpv1.NodeClaim) {
 			w.annotate(t, replacement, func(claim *karpv1.NodeClaim) { claim.Annotations[v1alpha1.AnnotationReplaces] = string(claim.UID) })
+			drifts(t, w, replacement, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
