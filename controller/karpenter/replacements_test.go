@@ -310,9 +310,25 @@ func TestBooks_BoundTheDrainOfANodeThatDidNotDrift(t *testing.T) {
 // Somebody takes the launch journal off a claim, or writes into it: after a restart its machine counts as one that stays all
 // the same, and its pool is counted.
 func TestBooks_CountAClaimWhoseJournalIsTakenAwayOrSpoiled(t *testing.T) {
+	unknown := func(claim *karpv1.NodeClaim) { claim.Annotations[v1alpha1.AnnotationLaunch] = "x" }
+	t.Run("spoiled, and the answer was lost", func(t *testing.T) {
+		w := newWorld(t, limited(16, 0, ""))
+		claim := w.claim(t, "a")
+		if _, err := w.Create(t.Context(), claim); err != nil { // nobody writes the provider id down
+			t.Fatal(err)
+		}
+		w.annotate(t, claim, unknown)
+		w.wantCounted(t, 8, 8)
+	})
+	t.Run("it is leaving", func(t *testing.T) {
+		w := newWorld(t, limited(16, 0, ""))
+		w.launched(t, "a")
+		w.chooses(t, "a")
+		w.wantCounted(t, 0, 8)
+	})
 	for name, change := range map[string]func(*karpv1.NodeClaim){
 		"taken away": func(claim *karpv1.NodeClaim) { delete(claim.Annotations, v1alpha1.AnnotationLaunch) },
-		"spoiled":    func(claim *karpv1.NodeClaim) { claim.Annotations[v1alpha1.AnnotationLaunch] = "x" },
+		"spoiled":    unknown,
 	} {
 		t.Run(name, func(t *testing.T) { countedWithout(t, change) })
 	}
@@ -322,14 +338,20 @@ func countedWithout(t *testing.T, change func(*karpv1.NodeClaim)) {
 	t.Helper()
 	w := newWorld(t, limited(16, 0, ""))
 	w.annotate(t, w.launched(t, "a"), change)
+	w.wantCounted(t, 8, 8)
+}
+
+// wantCounted is what a controller that has just started counts.
+func (w *world) wantCounted(t *testing.T, steady, outstanding int64) {
+	t.Helper()
 	restarted := NewCloudProvider(w.client, w.client, w.cloud, "test", w.clock)
 	w.setLimits(t, restarted)
 	if err := restarted.books.count(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	usage := restarted.ledger.Usage("inference")
-	if usage.Steady.GPUs != 8 || usage.Outstanding.GPUs != 8 {
-		t.Errorf("steady %d, outstanding %d GPUs; want 8 and 8", usage.Steady.GPUs, usage.Outstanding.GPUs)
+	if usage.Steady.GPUs != steady || usage.Outstanding.GPUs != outstanding {
+		t.Errorf("steady %d, outstanding %d GPUs; want %d and %d", usage.Steady.GPUs, usage.Outstanding.GPUs, steady, outstanding)
 	}
 }
 
