@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/cloud"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
@@ -226,7 +227,7 @@ func machineOf(instanceType string) ledger.Machine {
 	if !known {
 		return ledger.NewMachine(unknownGPUs, 0, false)
 	}
-	return ledger.NewMachine(int64(kind.GPU.Count), kind.PricePerHour, kind.HasPrice)
+	return blueprint.MachineOf(kind)
 }
 
 // endOrphans ends instances that carry our tags, whose claim does not exist, and that the last count found so too. One

@@ -45,11 +45,11 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 	if err != nil {
 		return nil, err
 	}
-	usage, replaced, err := c.usage(ctx, pool.Pool.Name)
+	claims, err := claimsOf(ctx, c.client, pool.Pool.Name)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := claimsOf(ctx, c.client, pool.Pool.Name)
+	usage, replaced, err := c.usage(ctx, pool.Pool.Name, claims)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func (c *CloudProvider) instanceTypes(ctx context.Context, pool fleet.Pool) ([]*
 		if err := c.narrow(ctx, option, claims); err != nil {
 			return nil, err
 		}
-		// No claim is made only to be refused: what the ledger has no room for is closed.
-		// Nor is one replaced by several that have no room together.
+		// No claim is made only to be refused: what the ledger has no room for is closed. So is everything where it has none
+		// for as much as the node to be replaced, which several smaller ones would need together.
 		if usage.Fits(blueprint.Machine(option.blueprint)) != nil || replaced != nil && usage.Fits(*replaced) != nil {
 			for _, offering := range option.Offerings {
 				offering.Available = false
@@ -121,14 +121,10 @@ func (c *CloudProvider) options(ctx context.Context, pool fleet.Pool) ([]option,
 // that drifted or broke, and the smallest of these is left out, so that what is planned for any of them is not refused. The
 // larger ones follow when the smaller are done. Pods that wait do not get that room: coreClient keeps them from core. The machine
 // that is left out is returned too, nil where there is none.
-func (c *CloudProvider) usage(ctx context.Context, pool string) (usage ledger.Usage, smallest *ledger.Machine, err error) {
+func (c *CloudProvider) usage(ctx context.Context, pool string, claims []karpv1.NodeClaim) (usage ledger.Usage, smallest *ledger.Machine, err error) {
 	usage = c.ledger.Usage(pool)
 	if !disrupting(ctx) {
 		return usage, nil, nil
-	}
-	claims, err := claimsOf(ctx, c.client, pool)
-	if err != nil {
-		return usage, nil, err
 	}
 	for i := range claims {
 		claim := &claims[i]

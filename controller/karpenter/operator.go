@@ -70,8 +70,8 @@ type Options struct {
 	Logger        logr.Logger
 }
 
-// envObservability is core's own variable. Unless it is set, core's series of each pod, node and NodeClaim are off: in a large
-// fleet they are tens of thousands, and most of the controller's memory.
+// envObservability is core's own variable. Unless it is set, core's series of each pod, node and NodeClaim are off: their number
+// and the memory that they take grow with the fleet, without a bound.
 const envObservability = "DISABLE_CLUSTER_STATE_OBSERVABILITY"
 
 // coreOptions returns core's own settings: its defaults and environment, with the gates that we need. Core's zero value
@@ -205,7 +205,7 @@ func newOperator(ctx context.Context, opts Options, coreOpts *options.Options) (
 	}, nil
 }
 
-// cacheOptions leave out of the cache what nothing here reads: who wrote which field is a third of a pod.
+// cacheOptions leave out of the cache what nothing here reads: who wrote which field, and Leases and ConfigMaps of others.
 func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

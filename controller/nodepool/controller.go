@@ -179,7 +179,11 @@ func (c *Controller) patchStatus(ctx context.Context, stored, pool *v1alpha1.GPU
 func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
 	effective := blueprint.Defaults(pool)
 	pool.Status.Effective = &effective
-	if err := c.count(ctx, pool); err != nil {
+	claims, err := c.claims(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := c.count(ctx, pool, claims); err != nil {
 		return err
 	}
 	blueprints, err := c.compile(ctx, pool)
@@ -192,11 +196,7 @@ func (c *Controller) sync(ctx context.Context, pool *v1alpha1.GPUNodePool) error
 		return nil
 	}
 	// The ledger learns the limits even where they are refused below: they hold back what was accepted before.
-	present, err := c.machines(ctx, pool)
-	if err != nil {
-		return err
-	}
-	bounds, err := blueprint.Limits(pool, blueprints, present...)
+	bounds, err := blueprint.Limits(pool, blueprints, present(claims)...)
 	if err != nil {
 		return fmt.Errorf("reading the limits of pool %q: %w", pool.Name, err)
 	}

@@ -85,7 +85,11 @@ func (c *Controller) deleteClaims(ctx context.Context, pool *v1alpha1.GPUNodePoo
 
 func (c *Controller) sayDraining(ctx context.Context, pool *v1alpha1.GPUNodePool, remaining []string) error {
 	stored := pool.DeepCopy()
-	if err := c.count(ctx, pool); err != nil {
+	claims, err := c.claims(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := c.count(ctx, pool, claims); err != nil {
 		return err
 	}
 	setCondition(pool, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDraining,

@@ -1,32 +1,26 @@
 package nodepool
 
 import (
-	"context"
-	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/blueprint"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
 
-// machines are those that the pool has: one that it no longer launches may be larger than all that it does.
-func (c *Controller) machines(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]ledger.Machine, error) {
-	claims := &karpv1.NodeClaimList{}
-	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
-	}
-	var machines []ledger.Machine
-	for i := range claims.Items {
-		if kind, known := machine.Lookup(claims.Items[i].Labels[corev1.LabelInstanceTypeStable]); known {
-			machines = append(machines, ledger.NewMachine(int64(kind.GPU.Count), kind.PricePerHour, kind.HasPrice))
+// present are the machines that the pool has: one that it no longer launches may be larger than all that it does.
+func present(claims []karpv1.NodeClaim) []ledger.Machine {
+	var out []ledger.Machine
+	for i := range claims {
+		if kind, known := machine.Lookup(claims[i].Labels[corev1.LabelInstanceTypeStable]); known {
+			out = append(out, blueprint.MachineOf(kind))
 		}
 	}
-	return machines, nil
+	return out
 }
 
 // limits shows each limit of a pool with what is used of it.

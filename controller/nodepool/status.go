@@ -47,13 +47,18 @@ func accepted(blueprints []v1alpha1.Blueprint, doubtful []v1alpha1.Violation) st
 	return strings.Join(parts, "; ")
 }
 
-// count sets the pool's node counts from its NodeClaims and GPUNodes.
-func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) error {
-	claims := &karpv1.NodeClaimList{}
-	// Without copies: a fleet's GPUNodes are large, every pool reads them all, and none is written here.
-	if err := c.client.List(ctx, claims, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
+// claims are the pool's, as the cache has them: they are not to be written.
+func (c *Controller) claims(ctx context.Context, pool *v1alpha1.GPUNodePool) ([]karpv1.NodeClaim, error) {
+	list := &karpv1.NodeClaimList{}
+	if err := c.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelPool: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims of pool %q: %w", pool.Name, err)
 	}
+	return list.Items, nil
+}
+
+// count sets the pool's node counts from its NodeClaims and GPUNodes. The latter are read without a copy: a fleet's are large,
+// and every pool reads them all.
+func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool, claims []karpv1.NodeClaim) error {
 	nodes := &v1alpha1.GPUNodeList{}
 	if err := c.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing GPUNodes: %w", err)
@@ -61,13 +66,13 @@ func (c *Controller) count(ctx context.Context, pool *v1alpha1.GPUNodePool) erro
 	var counts v1alpha1.NodeCounts
 	var verifiedGPUs int32
 	launched := map[types.UID]bool{}
-	for i := range claims.Items {
-		if claims.Items[i].Status.ProviderID == "" {
+	for i := range claims {
+		if claims[i].Status.ProviderID == "" {
 			continue
 		}
-		launched[claims.Items[i].UID] = true
+		launched[claims[i].UID] = true
 		counts.Total++
-		if instanceType, known := machine.Lookup(claims.Items[i].Labels[corev1.LabelInstanceTypeStable]); known {
+		if instanceType, known := machine.Lookup(claims[i].Labels[corev1.LabelInstanceTypeStable]); known {
 			counts.GPUs += int32(instanceType.GPU.Count)
 		}
 	}

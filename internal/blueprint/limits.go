@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/internal/ledger"
+	"github.com/gpufleet/terraform-provider-gpufleet/internal/machine"
 )
 
 // Limits are what the pool may have, for the ledger. bps are the Blueprints of everything that the pool may launch, and present
@@ -47,6 +48,11 @@ func Limits(pool *v1alpha1.GPUNodePool, bps []v1alpha1.Blueprint, present ...led
 func Machine(bp v1alpha1.Blueprint) ledger.Machine {
 	price, err := dollars(bp.PricePerHour)
 	return ledger.NewMachine(int64(bp.GPU.Count), price.PerHour(), err == nil)
+}
+
+// MachineOf is what one machine of an instance type counts, at its list price.
+func MachineOf(kind machine.Type) ledger.Machine {
+	return ledger.NewMachine(int64(kind.GPU.Count), kind.PricePerHour, kind.HasPrice)
 }
 
 // PseudoResources are what core's simulation counts a node of the Blueprint by, beside what it offers to pods: every limit of

@@ -132,7 +132,7 @@ func checkSilence(ctx context.Context, running *stack.Stack) error {
 		return err
 	}
 	began := time.Now()
-	if err := pause(ctx, minute); err != nil {
+	if err := stack.Pause(ctx, minute); err != nil {
 		return err
 	}
 	ours, cores, err := writesSince(log, began)
@@ -150,7 +150,7 @@ func checkSilence(ctx context.Context, running *stack.Stack) error {
 func awaitCalm(ctx context.Context, log string) error {
 	for began := time.Now(); time.Since(began) < settling; {
 		lately := time.Now()
-		if err := pause(ctx, 10*time.Second); err != nil {
+		if err := stack.Pause(ctx, 10*time.Second); err != nil {
 			return err
 		}
 		ours, cores, err := writesSince(log, lately)

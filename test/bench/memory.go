@@ -97,7 +97,7 @@ func mostResident(ctx context.Context, pid int, span time.Duration) (float64, er
 			return 0, err
 		}
 		most = max(most, now)
-		if err := pause(ctx, time.Second/2); err != nil {
+		if err := stack.Pause(ctx, time.Second/2); err != nil {
 			return 0, err
 		}
 	}
@@ -117,15 +117,4 @@ func memoryOf(pid int, field string) (float64, error) {
 		return 0, fmt.Errorf("reading %s of process %d: %w", field, pid, err)
 	}
 	return kibibytes * 1024, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
 )
 
 // Of 80 pods with a slice each, one node of 56 slices runs 56; limits.gpus = 8 allows one node of 8 GPUs.
@@ -161,16 +162,7 @@ func nothingLaunched(ctx context.Context, s *Scene) (string, error) {
 	return fmt.Sprintf("%g NodeClaim ever, %d instance ever", after, len(books)), nil
 }
 
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(pollEvery)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func pause(ctx context.Context) error { return stack.Pause(ctx, pollEvery) }
 
 func raiseLimit(ctx context.Context, s *Scene) (string, error) {
 	if _, err := s.Terraform.must(ctx, "apply", "-auto-approve", "-no-color", "-var", "inference_gpus=16"); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/test/region"
 	"github.com/gpufleet/terraform-provider-gpufleet/test/soak/invariants"
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
 )
 
 // action is one kind of mischief. It returns what it did, nothing where there was nothing to do it to.
@@ -152,7 +153,7 @@ func (s *soak) actKillController(ctx context.Context, chance *rand.Rand) (string
 	if err := s.Stack.KillController(); err != nil {
 		return "", errors.Join(errBroken, err)
 	}
-	if err := pause(ctx, away); err != nil {
+	if err := stack.Pause(ctx, away); err != nil {
 		return "", err
 	}
 	if err := s.Stack.StartController(ctx); err != nil {

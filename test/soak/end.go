@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/controller/api/v1alpha1"
 	"github.com/gpufleet/terraform-provider-gpufleet/test/soak/invariants"
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
 )
 
 const (
@@ -99,7 +100,7 @@ func (s *soak) until(ctx context.Context, span time.Duration, what string, missi
 			s.diary.say("not yet: %d, such as %s", len(lacks), lacks[0])
 			said = time.Now()
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := stack.Pause(ctx, time.Second); err != nil {
 			return nil, err
 		}
 		select {

@@ -113,7 +113,7 @@ func (s *soak) mischief(ctx context.Context, span time.Duration) error {
 		if err := s.act(ctx, choose(chance), chance); err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Duration(500+chance.IntN(5500))*time.Millisecond); err != nil {
+		if err := stack.Pause(ctx, time.Duration(500+chance.IntN(5500))*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -161,14 +161,3 @@ func (s *soak) verdict() error {
 
 // errBroken is of a stage that does not run any more.
 var errBroken = errors.New("the stage is broken")
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}

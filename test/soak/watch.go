@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpufleet/test/region"
 	"github.com/gpufleet/terraform-provider-gpufleet/test/soak/invariants"
+	"github.com/gpufleet/terraform-provider-gpufleet/test/stack"
 )
 
 const (
@@ -41,7 +42,7 @@ func (s *soak) startWatch(ctx context.Context) *watch {
 	w := &watch{soak: s, cancel: cancel, known: map[string]bool{}, most: map[string]int64{}}
 	w.done.Go(func() {
 		witnessed := time.Now()
-		for pause(ctx, lookEvery) == nil {
+		for stack.Pause(ctx, lookEvery) == nil {
 			books, err := s.books(ctx)
 			if err != nil {
 				continue // the region is busy, and has forgotten nothing at the next look

@@ -17,6 +17,18 @@ const (
 	pollInterval = 50 * time.Millisecond
 )
 
+// Pause waits, or returns the context's error as soon as that ends.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
 // until asks check again and again until it returns nil. It gives up when the context ends, when the timeout passes, or
 // when one of the processes dies (died may be nil), and says what it waited for.
 func until(ctx context.Context, what string, died <-chan error, check func(context.Context) error) error {

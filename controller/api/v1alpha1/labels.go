@@ -64,7 +64,7 @@ const (
 	AnnotationBlueprintHashVersion = Group + "/blueprint-hash-version"
 	// AnnotationAdmission names the room that the ledger held for a NodeClaim before the claim was made.
 	AnnotationAdmission = Group + "/admission"
-	// AnnotationReplaces are the UIDs of the NodeClaims that a NodeClaim was made to replace, with commas between.
+	// AnnotationReplaces is the UID of the NodeClaim that a NodeClaim was made to replace.
 	AnnotationReplaces = Group + "/replaces"
 	// FinalizerInstance stays on a NodeClaim until its instance is confirmed gone.
 	FinalizerInstance = Group + "/instance"
